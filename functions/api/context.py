@@ -1,0 +1,34 @@
+"""What every route works with: the services, and who calls."""
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from functions.api.identity import Identify
+from shared.bootstrap import System
+
+API_PREFIX = "/api"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Kept once per app."""
+
+    system: System
+    identify: Identify
+
+
+def system_of(request: Request) -> System:
+    """Return the services that a request is for."""
+    context: Context = request.app.state.context
+    return context.system
+
+
+async def resource_for(request: Request, asked: str | None) -> str | None:
+    """Return the resource that a request may act for; None: it names none, and need not.
+
+    Raises:
+        Forbidden: the caller may act for no resource, or for another one.
+    """
+    context: Context = request.app.state.context
+    return (await context.identify(request)).acting_for(asked)

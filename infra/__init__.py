@@ -1,0 +1,1 @@
+"""Everything around the deployed code: set-up, commands, local engines, packaging."""

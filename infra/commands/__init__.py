@@ -1,0 +1,1 @@
+"""One module per command; `infra.cli` imports the one that runs."""

@@ -1,0 +1,1 @@
+"""What commands use on a developer's machine: servers, emulators, clients."""

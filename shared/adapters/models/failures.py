@@ -1,0 +1,73 @@
+"""What went wrong in a model call, and whether another attempt can help."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import httpx2
+from pydantic_ai.exceptions import (
+    ContentFilterError,
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelHTTPError,
+    ModelQuotaExceededError,
+    ModelRequestRejectedError,
+    UnexpectedModelBehavior,
+    UserError,
+)
+
+from shared.core.errors import ModelFailed
+
+_RETRYABLE: Final = (408, 409, 425, 429)
+_SERVER_ERROR = 500
+_SHOWN = 500
+_HOUR = 3600
+
+
+def failure(model: str, error: Exception) -> ModelFailed:
+    """Translate what a call raised; the text may be shown to a caller."""
+    hint = "; check its key" if isinstance(error, ModelAuthenticationError) else ""
+    retry_after = getattr(error, "retry_after", None)
+    return ModelFailed(
+        f"model {model}: {_text(error)[:_SHOWN]}{hint}",
+        retryable=_is_retryable(error),
+        retry_after=None if retry_after is None else round(min(max(retry_after, 0), _HOUR) * 1000),
+    )
+
+
+def cut(model: str) -> ModelFailed:
+    """Tell of a stream that ended without saying why."""
+    return ModelFailed(f"model {model}: the answer ended before its finish", retryable=True)
+
+
+def _is_retryable(error: Exception) -> bool:
+    """Tell if another attempt can help; what is not known as final is worth one."""
+    if isinstance(error, ModelQuotaExceededError | ContentFilterError | UserError):
+        return False
+    if isinstance(error, ModelHTTPError):
+        return error.status_code in _RETRYABLE or error.status_code >= _SERVER_ERROR
+    if isinstance(error, ModelRequestRejectedError):
+        return False
+    return isinstance(
+        error, ModelAPIError | UnexpectedModelBehavior | httpx2.TransportError | OSError
+    )
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, ModelHTTPError):
+        return f"HTTP {error.status_code}: {_said(error.body) or type(error).__name__}"
+    said = str(error) or type(error).__name__
+    if isinstance(error, ModelConnectionError) and error.__cause__:
+        why = error.__cause__.__cause__ or error.__cause__
+        said = f"{said} ({why})"
+    return said
+
+
+def _said(body: object) -> str:
+    """Find the words for people in the body of an error."""
+    if isinstance(body, dict):
+        inner = body.get("error", body)
+        said = inner.get("message") if isinstance(inner, dict) else inner
+        return str(said or inner)
+    return "" if body is None else str(body)

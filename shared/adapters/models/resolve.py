@@ -1,0 +1,40 @@
+"""From a model's name to its client. Loads a model SDK only when one is asked for."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import TYPE_CHECKING
+
+from shared.core.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from shared.ports import ModelClient
+
+PROVIDERS = ("openai", "openai-responses", "anthropic", "google", "bedrock")
+_DEMO_DELAY = 20
+
+
+@cache
+def resolve(model: str) -> ModelClient:
+    """Return the client of a model: `demo`, or `provider/model` with one of `PROVIDERS`.
+
+    It is made once per process and name, and belongs to the event loop that uses it first.
+
+    Raises:
+        Misconfigured: an unknown provider, a missing key or a missing extra; says what to do.
+    """
+    provider, _, name = model.partition("/")
+    if provider == "demo":
+        from shared.adapters.models.demo import DemoModel  # noqa: PLC0415 - only when used
+
+        return DemoModel(float(os.environ.get("WAKELINE_DEMO_DELAY", _DEMO_DELAY)))
+    if provider not in PROVIDERS or not name:
+        known = ", ".join(f"{known}/…" for known in PROVIDERS)
+        raise Misconfigured(f"model {model!r} is not known; use demo or one of {known}")
+    try:
+        from shared.adapters.models.providers import build  # noqa: PLC0415 - a slow import
+    except ImportError as error:
+        text = f'model {model!r} needs an extra: pip install "wakeline[models]"'
+        raise Misconfigured(text) from error
+    return build(provider, name, os.environ)

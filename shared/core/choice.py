@@ -1,0 +1,127 @@
+"""What an owner takes from the inbox next (`docs/protocols.md` B3, B5, E1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pydantic_core import to_json
+
+from shared.core.limits import DRAIN_BYTES, DRAIN_ITEMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from shared.core.records import InboxItem
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An inbox item where it is stored: its sort key and version."""
+
+    sort: str
+    version: int
+    item: InboxItem
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Cancels of runs that are over."""
+
+    items: Sequence[Waiting]
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """A signal to store without a run (A7)."""
+
+    item: Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Signals that a run did not see before it ended: a run of their own, as `run` was."""
+
+    run: str
+    items: Sequence[Waiting]
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The oldest item that owns a run, with what already waits for that run.
+
+    `more`: the run's inbox holds more than one start takes, or a cancel.
+    """
+
+    owner: Waiting
+    items: Sequence[Waiting]
+    more: bool = False
+
+
+Choice = Discard | Keep | Leftovers | Owned
+
+
+def next_start(waiting: Sequence[Waiting], owned: frozenset[str]) -> Choice | None:
+    """Choose what to start in a thread without a live run.
+
+    `waiting` is in inbox order. `owned`: the runs that some inbox item still owns; any other run
+    that an item names is over.
+    """
+    stale = [w for w in waiting if w.item.kind == "cancel" and w.item.run not in owned]
+    if stale:
+        return Discard(stale)
+    for each in waiting:
+        if each.item.kind == "keep":
+            return Keep(each)
+    delivered = [w for w in waiting if w.item.kind == "deliver"]
+    over = [w for w in delivered if w.item.run not in owned]
+    if over:
+        run = over[0].item.run
+        return Leftovers(run, fitting(w for w in over if w.item.run == run))
+    owner = next((w for w in waiting if w.item.kind in ("wake", "queue")), None)
+    if owner is None:
+        return None
+    mine = [w for w in delivered if w.item.run == owner.item.run]
+    items = fitting([owner, *mine])
+    stopped = any(w.item.kind == "cancel" and w.item.run == owner.item.run for w in waiting)
+    return Owned(owner, items, more=stopped or len(items) <= len(mine))
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a drain found for a running run, and who runs next if it finishes now."""
+
+    cancels: Sequence[Waiting] = ()
+    signals: Sequence[Waiting] = ()
+    notes: Sequence[Waiting] = ()
+    heir: Waiting | None = None
+    more: bool = field(default=False)
+
+
+def drain(
+    waiting: Sequence[Waiting], run: str, waiting_runs: frozenset[str], *, takes_signals: bool
+) -> Taken:
+    """Choose what a running run takes: what names it, or a run that is over.
+
+    Never what names a run that has yet to start (`waiting_runs`). Notes go first, in a commit of
+    their own.
+    """
+    here = [w for w in waiting if w.item.run == run or w.item.run not in waiting_runs]
+    cancels = [w for w in here if w.item.kind == "cancel"]
+    notes = fitting(w for w in here if w.item.kind == "keep")
+    signals = [w for w in here if w.item.kind == "deliver"] if takes_signals else []
+    taken = fitting(signals)
+    heir = next((w for w in waiting if w.item.kind in ("wake", "queue")), None)
+    return Taken(cancels, taken, notes, heir, more=len(taken) < len(signals))
+
+
+def fitting(waiting: Iterable[Waiting]) -> list[Waiting]:
+    """Take from the front what fits into one commit; a larger single item goes alone (E1)."""
+    taken: list[Waiting] = []
+    size = 0
+    for each in waiting:
+        size += len(to_json(each.item.signal))
+        if taken and (len(taken) == DRAIN_ITEMS or size > DRAIN_BYTES):
+            break
+        taken.append(each)
+    return taken

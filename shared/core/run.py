@@ -1,0 +1,278 @@
+"""The run state machine: what a run is, folded from its journal, and what it does next.
+
+`fold` is the only way that state changes, so a process that knows the journal knows the run.
+`decide` turns what happened into the entry to commit, or names the work to do; it does nothing
+itself. The driver is `services.loop`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, assert_never
+
+from shared.core import entries
+from shared.core.entries import AnyEntry, Call, Fault, ModelAnswer, Part
+from shared.core.limits import MAX_CLAIMS
+from shared.core.model import FinishReason, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shared.core.choice import Taken, Waiting
+
+
+NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """A run after some entry. `position` is that of the next entry, `index` of the next event.
+
+    `answer`: the model's last answer while its step is open, that is, until `step-finish` is told.
+    `results`: those of its calls that are in. `row_open`: the message `message_id` has a row.
+    """
+
+    run: str
+    agent: str
+    start: int
+    message_id: str
+    position: int = 1
+    steps: int = 0
+    answer: ModelAnswer | None = None
+    results: tuple[str, ...] = ()
+    row_open: bool = False
+    attempt: int = 0
+    claims: int = 0
+    usage: Usage = NO_USAGE
+    index: int = 0
+    rows: int = 0
+    at: int = 0
+    status: Literal["running", "completed", "failed", "cancelled"] = "running"
+
+    @property
+    def open_calls(self) -> list[Call]:
+        """The calls that have no result yet, in the model's order."""
+        calls = self.answer.calls if self.answer else []
+        return [call for call in calls if call.call_id not in self.results]
+
+
+def begin(entry: AnyEntry, start: int) -> RunState:
+    """The state after entry 0: an input, or a note that is a run of its own."""
+    match entry:
+        case entries.Input():
+            state = RunState(entry.run, entry.agent, start, entry.message_id, position=0)
+        case entries.Note(run=str(run), agent=str(agent)):
+            state = RunState(run, agent, start, "", position=0, status="completed")
+        case _:
+            raise ValueError(f"a run cannot begin with {entry.kind!r}")
+    return _after(state, entry)
+
+
+def fold(state: RunState, entry: AnyEntry) -> RunState:
+    """The state after one more entry."""
+    match entry:
+        case entries.Claim():
+            # Chunks at the claim's position: a step was half told, and the one before it closed.
+            half_told = entry.k0 > 0
+            state = replace(
+                state,
+                claims=state.claims + 1,
+                attempt=state.attempt + half_told,
+                answer=None if half_told else state.answer,
+            )
+        case entries.ModelAnswer():
+            state = _progress(
+                state,
+                answer=entry,
+                results=(),
+                steps=state.steps + 1,
+                row_open=True,
+                usage=state.usage + entry.usage,
+            )
+        case entries.Result():
+            state = _progress(state, results=(*state.results, entry.call_id))
+        case entries.Signals():
+            state = _progress(state, message_id=entry.message_id, answer=None, row_open=False)
+        case entries.Finish():
+            state = _progress(state, status=entry.status)
+        case entries.Note() | entries.Input():
+            state = _progress(state)
+        case _:
+            assert_never(entry)
+    return _after(state, entry)
+
+
+def _progress(state: RunState, **changes: Any) -> RunState:
+    return replace(state, **{"attempt": 0, "claims": 0, **changes})
+
+
+def _after(state: RunState, entry: AnyEntry) -> RunState:
+    index = entry.index0 + entry.k1 - entry.k0
+    at = entries.last_moment(entry)
+    return replace(state, position=state.position + 1, index=index, rows=entry.rows, at=at)
+
+
+def rows_after(state: RunState, entry: AnyEntry) -> int:
+    """Count the thread's rows once `entry` is in: signals one each, an answer at most one."""
+    match entry:
+        case entries.Input() | entries.Signals() | entries.Note():
+            return state.rows + sum(1 for signal in entry.signals if not signal.get("transient"))
+        case entries.ModelAnswer():
+            return state.rows + (not state.row_open)
+        case entries.Finish():
+            shown = bool(entry.parts or entry.status == "failed")
+            return state.rows + (shown and not state.row_open)
+        case _:
+            return state.rows
+
+
+# ---- what happened -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """An owner goes on from the state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What the inbox held for this run. `message_id`: names what the model says after it."""
+
+    taken: Taken
+    cancelled: bool
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The model's answer is complete."""
+
+    parts: tuple[Part, ...]
+    reason: FinishReason
+    usage: Usage
+    model_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The run cannot go on; `parts` were streamed by the call that failed."""
+
+    fault: Fault
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Somebody asked to stop; `parts` were streamed by the call that was cut."""
+
+    parts: tuple[Part, ...] = ()
+
+
+Happening = Resumed | Drained | Answered | Failed | Cancelled
+
+
+# ---- what to do next -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Journal this entry (its place and counters are the journal's to fill)."""
+
+    entry: AnyEntry
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """Make one model call."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTools:
+    """Run these calls and journal each result."""
+
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Look into the inbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The run is over."""
+
+
+Next = Commit | CallModel | RunTools | Drain | Stop
+
+
+def decide(state: RunState, happening: Happening, max_steps: int) -> Next:
+    """Say what comes next (`docs/protocols.md` E, F1; `docs/spec/durable.md` L-20, L-31)."""
+    if state.status != "running":
+        return Stop()
+    match happening:
+        case Resumed():
+            return _resume(state)
+        case Drained():
+            return _after_drain(state, happening, max_steps)
+        case Answered():
+            return Commit(
+                ModelAnswer(
+                    parts=list(happening.parts),
+                    reason=happening.reason,
+                    usage=happening.usage,
+                    model_id=happening.model_id,
+                )
+            )
+        case Failed():
+            return Commit(
+                entries.Finish(
+                    status="failed",
+                    reason="error",
+                    error=happening.fault,
+                    parts=list(happening.parts),
+                )
+            )
+        case Cancelled():
+            return Commit(
+                entries.Finish(status="cancelled", reason="abort", parts=list(happening.parts))
+            )
+        case _:
+            assert_never(happening)
+
+
+def _resume(state: RunState) -> Next:
+    if state.claims >= MAX_CLAIMS:
+        message = f"the run was taken over {MAX_CLAIMS} times without getting any further"
+        return Commit(
+            entries.Finish(
+                status="failed",
+                reason="error",
+                error=Fault(name="RecoveryExhausted", message=message),
+            )
+        )
+    if state.open_calls:
+        return RunTools(tuple(state.open_calls))
+    return Drain() if state.answer or state.claims else CallModel()
+
+
+def _after_drain(state: RunState, drained: Drained, max_steps: int) -> Next:
+    if drained.cancelled:
+        return Commit(entries.Finish(status="cancelled", reason="abort"))
+    if drained.taken.notes:
+        return Commit(entries.Note(signals=_records(drained.taken.notes)))
+    if drained.taken.signals:
+        signals = _records(drained.taken.signals)
+        return Commit(entries.Signals(message_id=drained.message_id, signals=signals))
+    if state.answer and (not state.answer.calls or state.steps >= max_steps):
+        return Commit(entries.Finish(status="completed", reason=state.answer.reason))
+    return CallModel()
+
+
+def _records(waiting: Sequence[Waiting]) -> list[dict[str, Any]]:
+    return [each.item.signal for each in waiting if each.item.signal]
+
+
+def takes_signals(state: RunState, max_steps: int) -> bool:
+    """Tell whether a model call of this run would still see them (spec durable L-20.6)."""
+    return state.steps < max_steps

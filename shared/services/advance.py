@@ -1,0 +1,181 @@
+"""Advancing the thread that a wake-up names: acquire, work, let go, look again.
+
+`docs/protocols.md` B. The only caller of everything that writes a journal.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from shared.core import keys
+from shared.core.choice import next_start
+from shared.core.errors import ConditionFailed, LeaseLost, Unavailable, WakelineError
+from shared.core.records import OVER, Active, Run
+from shared.ports import Put, WakeUp
+from shared.services import inbox, journal, takeover
+from shared.services.context import Owner, Slice
+from shared.services.heartbeat import Heartbeat
+from shared.services.journal import Journal
+from shared.services.loop import RunLoop
+from shared.services.model_call import HandOver
+from shared.services.publisher import Publisher
+from shared.services.starts import HISTORY_PAGE, Starter
+
+if TYPE_CHECKING:
+    from shared.ports import Lease
+    from shared.services.context import Backend
+    from shared.services.heartbeat import Beat
+
+log = logging.getLogger(__name__)
+
+UNAVAILABLE_DELAY = 2_000
+
+
+class Advance:
+    """Advances threads; one call at a time per wake-up, any number of threads."""
+
+    def __init__(self, backend: Backend) -> None:
+        """Work on a backend."""
+        self._backend = backend
+        self._starter, self._loop = Starter(backend), RunLoop(backend)
+        settings = backend.settings
+        self._heartbeat = Heartbeat(
+            backend.coordinator, backend.clock, settings.lease, settings.heartbeat
+        )
+
+    def slice(self) -> Slice:
+        """Give a fresh slice: what one invocation may do."""
+        settings = self._backend.settings
+        return Slice(self._backend.clock.now() + settings.slice_time, settings.slice_steps)
+
+    async def advance(self, wake: WakeUp, slice: Slice | None = None) -> None:
+        """Do what the thread needs, if nobody else does.
+
+        Returns when there is nothing to do, the slice is over or the run was lost. What is left
+        is announced by a wake-up, or found by the tick: nothing depends on the caller.
+        """
+        log_name = keys.partition(wake.thread, wake.incarnation)
+        token, now = self._backend.ids.new(), self._backend.clock.now()
+        try:
+            lease = await self._backend.coordinator.acquire(
+                log_name, token, self._backend.settings.lease
+            )
+        except Unavailable:
+            await self._send(wake, UNAVAILABLE_DELAY)
+            return
+        if lease is None:
+            return
+        owner_told, delay = await self._own(wake, lease, now, slice or self.slice())
+        await self._after(wake, owner_told, delay)
+
+    async def _own(
+        self, wake: WakeUp, lease: Lease, acquired_at: int, slice: Slice
+    ) -> tuple[list[str], int | None]:
+        """Work under the lease and release it; give the told runs, and a delay to hand over."""
+        delay: int | None = None
+        async with self._heartbeat.keep(lease, acquired_at) as beat:
+            owner = self._owner(wake, beat, slice)
+            try:
+                finished = await self._work(owner, wake)
+                await owner.publisher.flush()
+                delay = None if finished else 0
+            except HandOver as hand_over:
+                delay = hand_over.delay
+            except LeaseLost as lost:
+                log.info("%s: %s", lease.log, lost)
+            except ConditionFailed as changed:
+                log.info("%s changed under its owner: %s", lease.log, changed)
+                delay = 0
+            except WakelineError as error:
+                log.warning("%s: %s; the tick goes on with it", lease.log, error)
+            finally:
+                owner.publisher.close()
+                await self._release(beat)
+        return owner.told_runs, delay
+
+    def _owner(self, wake: WakeUp, beat: Beat, slice: Slice) -> Owner:
+        backend = self._backend
+        partition = keys.partition(wake.thread, wake.incarnation)
+        return Owner(
+            thread=wake.thread,
+            incarnation=wake.incarnation,
+            beat=beat,
+            slice=slice,
+            journal=Journal(backend.table, partition, backend.ids.new(), beat, backend.clock),
+            publisher=Publisher(
+                backend.coordinator, beat, wake.incarnation, backend.clock, backend.settings
+            ),
+        )
+
+    async def _work(self, owner: Owner, wake: WakeUp) -> bool:
+        """Tell, then claim or start runs until nothing is left (True) or the slice is over."""
+        table, fresh = self._backend.table, True
+        while True:
+            tail = await journal.newest(table, owner.partition, HISTORY_PAGE)
+            active = await table.get(owner.partition, keys.ACTIVE)
+            live = Active.of(active.body) if active else None
+            if fresh:
+                await takeover.tell_missing(self._backend, owner, tail)
+                if wake.run:
+                    owner.told_runs.append(wake.run)
+            if live and live.status == "suspended":
+                return True
+            if active and live and live.status == "running":
+                running = await takeover.claim(self._backend, owner, active)
+            else:
+                if fresh and tail and owner.beat.lease.last is None:
+                    takeover.resync_idle(owner, tail)
+                started = await self._starter.next(owner, active, tail)
+                if started is None:
+                    return True
+                running = started
+            fresh = False
+            if not await self._loop.drive(owner, running):
+                return False
+            if owner.slice.is_over(self._backend.clock.now()):
+                return False
+
+    async def _release(self, beat: Beat) -> None:
+        try:
+            await self._backend.coordinator.release(beat.lease)
+        except Unavailable:
+            log.warning("%s: the lease could not be released and will run out", beat.lease.log)
+
+    async def _after(self, wake: WakeUp, told: list[str], delay: int | None) -> None:
+        """After release: announce what is left, then take told runs out of the index (B7, F2)."""
+        plain = WakeUp(wake.thread, wake.incarnation)
+        if delay is not None:
+            await self._send(plain, delay)
+        elif await self._is_startable(wake):
+            await self._send(plain, 0)
+        for run in told:
+            await self._unindex(run)
+
+    async def _is_startable(self, wake: WakeUp) -> bool:
+        partition = keys.partition(wake.thread, wake.incarnation)
+        waiting, owned = await inbox.read(self._backend.table, partition)
+        if not waiting or next_start(waiting, owned) is None:
+            return False
+        active = await self._backend.table.get(partition, keys.ACTIVE)
+        return active is None or Active.of(active.body).status == "reserved"
+
+    async def _unindex(self, run: str) -> None:
+        """Take a run that is over and told out of the index; the tick does it if this fails."""
+        table, settings = self._backend.table, self._backend.settings
+        stored = await table.get(keys.run(run), keys.RUN)
+        if stored is None or stored.index is None or Run.of(stored.body).status not in OVER:
+            return
+        expires = self._backend.clock.now() + settings.receipt_ttl
+        try:
+            await table.commit(
+                [Put(stored.partition, stored.sort, stored.body, stored.version, expires=expires)]
+            )
+        except (ConditionFailed, Unavailable):
+            log.debug("run %s stays in the index until the next tick", run)
+
+    async def _send(self, wake: WakeUp, delay: int) -> None:
+        try:
+            await self._backend.queue.send(wake, delay)
+        except Unavailable:
+            log.warning("a wake-up for %s could not be sent; the tick finds it", wake.thread)

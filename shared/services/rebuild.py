@@ -1,0 +1,79 @@
+"""Telling from the journal what the event log has lost (`docs/protocols.md` I1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shared.core import entries, keys, run, telling
+from shared.core.events import K_MAX, EventId, LogEvent
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from shared.core.entries import AnyEntry
+    from shared.core.events import Chunk
+    from shared.core.run import RunState
+    from shared.services.context import Backend
+
+PAGE = 100
+
+
+async def rebuild(
+    backend: Backend,
+    thread: str,
+    incarnation: int,
+    lost: EventId,
+    *,
+    seen: bool,
+    until: EventId | None = None,
+) -> AsyncIterator[tuple[EventId | None, list[LogEvent]]]:
+    """Give `resync`, then the committed content after `lost`: a batch an entry, and its end.
+
+    `seen`: the reader has the event at `lost`. `until`: the last place to tell. A batch's last
+    event has the id at which to go on; the ones before it that of the entry before, so that a cut
+    inside a batch repeats all of it.
+    """
+    partition = keys.partition(thread, incarnation)
+    place = lost
+    yield None, [LogEvent.make(incarnation, lost, 0, {"type": "resync"})]
+    state: RunState | None = None
+    after = keys.run_steps(lost.start)[:-1]  # sorts just before the entries of that run
+    while True:
+        page = await backend.table.query(partition, keys.STEP_PREFIX, after=after, limit=PAGE)
+        for item in page:
+            start, position = keys.start_and_position(item.sort)
+            entry = entries.read(item.body)
+            chunks = _chunks(state if position else None, entry)
+            state = run.fold(state, entry) if position and state else run.begin(entry, start)
+            end = EventId(start, position, K_MAX)
+            if until and end > until:
+                return
+            known = not chunks or _has(lost, start, position, entry, seen=seen)
+            yield end, [] if known else _events(incarnation, place, end, entry, chunks)
+            place = end
+        if len(page) < PAGE:
+            return
+        after = page[-1].sort
+
+
+def _chunks(state: RunState | None, entry: AnyEntry) -> list[Chunk]:
+    if state is None:
+        return telling.opening(entry)
+    return telling.whole(state, entry, step_open=True)
+
+
+def _has(lost: EventId, start: int, position: int, entry: AnyEntry, *, seen: bool) -> bool:
+    """Tell whether the reader has all of an entry."""
+    if (start, position) != lost[:2]:
+        return (start, position) < lost[:2]
+    return seen and lost.k >= entry.k1 - 1
+
+
+def _events(
+    incarnation: int, place: EventId, end: EventId, entry: AnyEntry, chunks: list[Chunk]
+) -> list[LogEvent]:
+    ids = [place] * (len(chunks) - 1) + [end]
+    return [
+        LogEvent.make(incarnation, id, entry.index0 + number, chunk)
+        for number, (id, chunk) in enumerate(zip(ids, chunks, strict=True))
+    ]

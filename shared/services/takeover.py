@@ -1,0 +1,172 @@
+"""What a new owner does first: tell what was committed but not told, and claim a live run.
+
+`docs/protocols.md` B2, B4, D4, D5.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shared.core import entries, keys, run, telling
+from shared.core.events import K_MAX, EventId
+from shared.core.prompt import Prompt, recent
+from shared.core.records import Active, Run
+from shared.core.run import Cancelled, Resumed
+from shared.services import journal
+from shared.services.context import Running
+from shared.services.journal import RunLost
+
+if TYPE_CHECKING:
+    from shared.core.entries import AnyEntry
+    from shared.core.run import RunState
+    from shared.ports import Item
+    from shared.services.context import Backend, Owner
+
+RESYNC_INDEX = 1_000_000
+RESYNC = "resync"
+NOTHING = EventId(0, 0, 0)
+
+
+async def tell_missing(backend: Backend, owner: Owner, tail: list[Item]) -> None:
+    """Bring the log up to the journal's end; returns when the log has acknowledged.
+
+    A log that lost everything is told nothing old: `resync` sends readers to the journal (D5).
+    """
+    last = owner.beat.lease.last or (NOTHING if is_first(tail) else None)
+    if not tail or last is None or _is_told(tail[-1], last):
+        return
+    start, _ = keys.start_and_position(tail[-1].sort)
+    stored = await journal.of_run(backend.table, owner.partition, start)
+    state: RunState | None = None
+    for position, entry in enumerate(stored):
+        _tell_entry(owner, EventId(start, position, 0), state, entry, last)
+        state = run.fold(state, entry) if state else run.begin(entry, start)
+    await owner.publisher.flush()
+
+
+def is_first(tail: list[Item]) -> bool:
+    """Tell whether the thread's first run has just begun: then nothing can have been lost.
+
+    Telling its entry again does no harm, since the ids are the same.
+    """
+    return len(tail) == 1 and keys.start_and_position(tail[0].sort)[1] == 0
+
+
+def _is_told(newest: Item, last: EventId) -> bool:
+    """Tell whether the log reaches the newest entry's end; a silent claim leaves it open."""
+    start, position = keys.start_and_position(newest.sort)
+    k1 = int(newest.body["k1"])
+    return k1 > 0 and last >= EventId(start, position, k1 - 1)
+
+
+def _tell_entry(
+    owner: Owner, place: EventId, state: RunState | None, entry: AnyEntry, last: EventId
+) -> None:
+    """Tell what is missing of one entry: what follows it, or all of it (D4)."""
+    if state and entry.k0 and last < place._replace(k=entry.k0 - 1):
+        seen, chunks = 0, telling.whole(state, entry, step_open=last < place)
+    else:
+        chunks = telling.told(state, entry) if state else telling.opening(entry)
+        seen = _seen(place, entry, last, len(chunks))
+    if chunks[seen:]:
+        index = max(entry.index0 + seen, _next_index(owner, place.start))
+        owner.publisher.place(place.start, place.position, entry.k0 + seen, index)
+        owner.publisher.tell(chunks[seen:])
+
+
+def _seen(place: EventId, entry: AnyEntry, last: EventId, told: int) -> int:
+    """Count the chunks after an entry that the log holds already."""
+    if last[:2] == place[:2]:
+        return max(last.k + 1 - entry.k0, 0)
+    return told if last > place else 0
+
+
+def _next_index(owner: Owner, start: int) -> int:
+    """The first index of this run that is above all that was logged or told."""
+    lease, publisher = owner.beat.lease, owner.publisher
+    logged = lease.last_index + 1 if lease.last and lease.last.start == start else 0
+    return max(logged, publisher.index if publisher.start == start else 0)
+
+
+def resync_idle(owner: Owner, tail: list[Item]) -> None:
+    """Before a start: send readers of a log that was lost to the journal (D5)."""
+    if is_first(tail):
+        return
+    newest = tail[-1]
+    start, position = keys.start_and_position(newest.sort)
+    entry = entries.read(newest.body)
+    owner.publisher.place(start, position, K_MAX, entry.index0 + RESYNC_INDEX)
+    owner.publisher.tell([{"type": RESYNC}])
+
+
+async def claim(backend: Backend, owner: Owner, active: Item) -> Running:
+    """Take a live run over by writing a claim at its next position (B4).
+
+    Raises:
+        RunLost: the run is over, or another owner claims it too.
+    """
+    held = Active.of(active.body)
+    if held.start is None:
+        raise RunLost(f"run {held.run} has not begun")
+    stored = await journal.of_run(backend.table, owner.partition, held.start)
+    head = await backend.table.get(keys.run(held.run), keys.RUN)
+    if not stored or head is None:
+        raise RunLost(f"run {held.run} has no records")
+    state = run.begin(stored[0], held.start)
+    for entry in stored[1:]:
+        state = run.fold(state, entry)
+    entry = _claim_entry(backend, owner, state)
+    await owner.journal.write(state.start, state.position, entry)
+    if _lost_log(owner, state):
+        owner.publisher.place(state.start, state.position, K_MAX, entry.index0 - 1)
+        owner.publisher.tell([{"type": RESYNC, "runId": state.run}])
+    state = run.fold(state, entry)
+    owner.publisher.place(state.start, state.position, 0, state.index)
+    stop = await backend.table.get(owner.partition, keys.cancel(state.run))
+    return Running(
+        state=state,
+        run=Run.of(head.body),
+        run_version=head.version,
+        active=held,
+        active_version=active.version,
+        prompt=await _prompt(backend, owner, state, stored),
+        begin_with=Cancelled() if stop else Resumed(),
+    )
+
+
+def _lost_log(owner: Owner, state: RunState) -> bool:
+    """Tell whether the log has nothing although this run was told, now or before."""
+    return owner.beat.lease.last is None and owner.publisher.start != state.start
+
+
+def _claim_entry(backend: Backend, owner: Owner, state: RunState) -> entries.Claim:
+    """Count what the owner before had streamed at this position."""
+    last = owner.beat.lease.last
+    k = last.k + 1 if last and last[:2] == (state.start, state.position) else 0
+    index = max(state.index, _next_index(owner, state.start))
+    if _lost_log(owner, state):
+        index = state.index + RESYNC_INDEX
+    at = max(backend.clock.now(), state.at + 1)
+    return entries.Claim(at=at, rows=state.rows, k0=k, k1=k, index0=index)
+
+
+async def _prompt(
+    backend: Backend, owner: Owner, state: RunState, stored: list[AnyEntry]
+) -> Prompt:
+    """Rebuild what the run's model was shown: history up to its start, then its own entries."""
+    prompt = Prompt()
+    if state.agent in backend.app:
+        rows = backend.app.agent(state.agent).last_messages
+        tail = await backend.table.query(
+            owner.partition,
+            keys.STEP_PREFIX,
+            after=keys.run_steps(state.start),
+            limit=40,
+            reverse=True,
+        )
+        past = await journal.reaching(backend.table, owner.partition, tail[::-1], rows)
+        for old in recent(past, rows):
+            prompt.add(old, past=True)
+    for entry in stored:
+        prompt.add(entry, past=False)
+    return prompt

@@ -1,0 +1,124 @@
+"""Running the tool calls of a step (`docs/protocols.md` E3, E4; spec durable L-15 to L-18)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+from pydantic_core import to_json
+
+from shared.core import entries
+from shared.core.entries import Fault
+from shared.core.errors import LeaseLost
+from shared.core.run import Cancelled, Resumed
+from shared.core.tool import InvalidArguments, ToolContext
+from shared.services.blocking import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from shared.core.entries import Call, Result
+    from shared.core.run import Happening
+    from shared.services.context import Backend, Owner, Running
+
+MAX_RESULT = 3_000_000
+"""Bytes of one result as JSON: a commit holds at most 4 MB."""
+
+
+class ToolRunner:
+    """Runs tool calls, at most as many at a time as the agent allows."""
+
+    def __init__(self, backend: Backend) -> None:
+        """Work on a backend."""
+        self._backend = backend
+
+    async def run(
+        self,
+        owner: Owner,
+        running: Running,
+        calls: Sequence[Call],
+        commit: Callable[[Result], Awaitable[None]],
+    ) -> Happening:
+        """Run the calls and commit each result as it comes, one commit at a time.
+
+        Raises:
+            LeaseLost: another owner may be at work; what still runs is cut.
+        """
+        owner.beat.check(self._backend.clock.now())
+        agent = self._backend.app.agent(running.state.agent)
+        gate = asyncio.Semaphore(agent.tool_call_concurrency)
+        stopped = threading.Event()
+        tasks: set[asyncio.Future[Result]] = {
+            asyncio.ensure_future(self._answer(running, call, gate, stopped)) for call in calls
+        }
+        try:
+            while tasks:
+                done, tasks = await self._first(owner, tasks)
+                for task in done:
+                    await commit(task.result())
+                if owner.beat.lost:
+                    raise LeaseLost("the lease was lost while tools ran")
+                if tasks and owner.beat.halt.done():
+                    return Cancelled()
+        finally:
+            stopped.set()
+            for task in tasks:
+                task.cancel()
+        return Resumed()
+
+    async def _first(
+        self, owner: Owner, tasks: set[asyncio.Future[Result]]
+    ) -> tuple[list[asyncio.Future[Result]], set[asyncio.Future[Result]]]:
+        waits: set[asyncio.Future[object]] = {*tasks, owner.beat.halt}  # type: ignore[arg-type]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        done = [task for task in tasks if task.done()]
+        return done, {task for task in tasks if not task.done()}
+
+    async def _answer(
+        self, running: Running, call: Call, gate: asyncio.Semaphore, stopped: threading.Event
+    ) -> Result:
+        async with gate:
+            agent = self._backend.app.agent(running.state.agent)
+            tool = agent.tools.get(call.name)
+            if tool is None:
+                known = ", ".join(agent.tools) or "none"
+                return _failed(
+                    call,
+                    "ToolNotFoundError",
+                    f"Tool {call.name!r} not found. Available tools: {known}",
+                )
+            try:
+                output = await tool.run(call.args, self._context(running, call, stopped), in_thread)
+            except InvalidArguments as error:
+                output = error.value
+            except Exception as error:
+                return _failed(call, type(error).__name__, str(error))
+            size = len(to_json(output))
+            if size > MAX_RESULT:
+                text = f"the result has {size} bytes as JSON; at most {MAX_RESULT} can be stored"
+                return _failed(call, "ResultTooLarge", text)
+            return entries.Result(call_id=call.call_id, name=call.name, output=output)
+
+    @staticmethod
+    def _context(running: Running, call: Call, stopped: threading.Event) -> ToolContext:
+        state, head = running.state, running.run
+        step = state.steps - 1
+        return ToolContext(
+            thread=head.thread,
+            resource=head.resource,
+            run=state.run,
+            agent=state.agent,
+            step=step,
+            call_id=call.call_id,
+            idempotency_key=f"{state.run}:{step}:{call.call_id}",
+            attempt=state.claims,
+            cancelled=stopped,
+            request_context=head.options.get("requestContext", {}),
+        )
+
+
+def _failed(call: Call, name: str, message: str) -> Result:
+    return entries.Result(
+        call_id=call.call_id, name=call.name, error=Fault(name=name, message=message)
+    )

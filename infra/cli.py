@@ -58,6 +58,18 @@ def compat(
 
 
 @app.command()
+def bench(
+    parts: Annotated[str, typer.Option(help="Which parts, of a to e.")] = "a,b,c,d,e",
+    peer: Annotated[bool, typer.Option("--peer", help="In turns with the reference.")] = False,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each system has its turn.")] = 2,
+) -> None:
+    """Measure latency, steps, throughput, a burst and start-up over HTTP (needs Node 20)."""
+    from infra.commands.bench import run
+
+    raise typer.Exit(run(parts, peer=peer, rounds=rounds))
+
+
+@app.command()
 def chat(
     agent: Annotated[str, typer.Argument(help="The id of the agent.")],
     url: Annotated[str, typer.Option(help="The server.")] = "http://127.0.0.1:4111",

@@ -27,7 +27,15 @@ PASSING = (
     "null attributes",
     "two subscribers",
     "a subscriber that joins in mid-run",
+    "queued messages",
+    "ifIdle ",
+    "ifActive ",
+    "reconnect",
     "abort ends",
+    "memory:",
+    "unknown agent",
+    "another resource",
+    "approval of an unknown",
 )
 
 

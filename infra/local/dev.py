@@ -1,6 +1,5 @@
 """The dev server: one app on the embedded backend, with worker and ticks, in one process."""
 
-import asyncio
 import importlib
 import ipaddress
 from dataclasses import dataclass, replace
@@ -56,37 +55,14 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def assemble(app: "App", options: DevOptions) -> tuple[Any, "Beside"]:
+def assemble(app: "App", options: DevOptions) -> tuple[Any, "System"]:
     """Build the HTTP app and what runs beside it from the same services."""
     from functions.api.app import create_app
     from shared.bootstrap import build
     from shared.settings import Settings
 
     system = build(app, replace(Settings.from_env(), db_file=str(options.db)))
-    return create_app(system), Beside(system)
-
-
-class Beside:
-    """The embedded worker and its ticks, which begin and end with the server."""
-
-    def __init__(self, system: "System") -> None:
-        self._system = system
-        self._hand_over: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """Take wake-ups and tick."""
-        await self._system.start()
-
-    def drain(self) -> None:
-        """Hand over what runs, while the server ends its streams."""
-        if self._system.worker:
-            self._hand_over = asyncio.create_task(self._system.worker.stop())
-
-    async def stop(self) -> None:
-        """Wait for the hand-over and close the store."""
-        if self._hand_over:
-            await self._hand_over
-        await self._system.stop()
+    return create_app(system), system
 
 
 def load_app(spec: str) -> "App":

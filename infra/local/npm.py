@@ -47,10 +47,11 @@ def installed_client(package_json: Path) -> Path:
         InstallFailed: npm failed.
     """
     content = package_json.read_bytes()
-    target = cache_root() / f"compat-{hashlib.sha256(content).hexdigest()[:12]}"
+    name = package_json.parent.name
+    target = cache_root() / f"{name}-{hashlib.sha256(content).hexdigest()[:12]}"
     if target.is_dir():
         return target
-    print(f"installing the npm client once, into {target}", file=sys.stderr, flush=True)
+    print(f"installing npm packages once, into {target}", file=sys.stderr, flush=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f"{target.name}.") as parent:
         part = Path(parent) / "client"

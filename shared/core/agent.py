@@ -94,6 +94,12 @@ class Agent:
         """Return how many steps a run may take: the call over the agent over the default."""
         return asked or self.max_steps or DEFAULT_MAX_STEPS
 
+    def offered(self, active: Sequence[str] | None = None) -> Mapping[str, Tool]:
+        """Return the tools of a run: all of them, or those that the call named."""
+        if active is None:
+            return self.tools
+        return {name: each for name, each in self.tools.items() if name in active}
+
     def details(self) -> dict[str, Any]:
         """Describe the agent as `GET /agents/:id` does (`spec/signals.md` 8)."""
         said = {} if self.description is None else {"description": self.description}

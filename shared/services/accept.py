@@ -20,6 +20,7 @@ from shared.core.errors import (
     Unavailable,
 )
 from shared.core.limits import check_id, check_size
+from shared.core.options import parse_options
 from shared.core.records import Active, InboxItem, Receipt, Run, Thread
 from shared.core.route import Behaviour, Route, route
 from shared.core.signals import Signal, with_attributes
@@ -106,6 +107,7 @@ class Accept:
             Unavailable: nothing is known to be stored; sending again is safe with a key.
         """
         behaviour = behaviour or Behaviour()
+        behaviour = replace(behaviour, options=parse_options(behaviour.options))
         self._backend.app.agent(target.agent)
         for branch in (behaviour.active_attributes, behaviour.idle_attributes):
             check_size(with_attributes(signal, branch).to_record(), "signal")

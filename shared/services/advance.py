@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -66,8 +67,13 @@ class Advance:
             return
         if lease is None:
             return
-        owner_told, delay = await self._own(wake, lease, now, slice or self.slice())
-        await self._after(wake, owner_told, delay)
+        try:
+            told, delay = await self._own(wake, lease, now, slice or self.slice())
+        except asyncio.CancelledError:
+            # A shutdown cut the work, and the lease is free: whoever polls next goes on at once.
+            await self._send(WakeUp(wake.thread, wake.incarnation), 0)
+            raise
+        await self._after(wake, told, delay)
 
     async def _own(
         self, wake: WakeUp, lease: Lease, acquired_at: int, slice: Slice

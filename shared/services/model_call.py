@@ -73,8 +73,9 @@ class ModelCaller:
             model=agent.model_name,
             instructions=str(options.get("instructions") or agent.instructions),
             messages=running.prompt.messages(),
-            tools=tuple(tool.spec for tool in agent.tools.values()),
+            tools=tuple(tool.spec for tool in agent.offered(options.get("activeTools")).values()),
             settings={**agent.model_settings, **options.get("modelSettings", {})},
+            tool_choice=options.get("toolChoice"),
         )
 
     async def _pause(self, failed: ModelFailed, attempt: int) -> None:

@@ -80,9 +80,10 @@ class ToolRunner:
     ) -> Result:
         async with gate:
             agent = self._backend.app.agent(running.state.agent)
-            tool = agent.tools.get(call.name)
+            offered = agent.offered(running.run.options.get("activeTools"))
+            tool = offered.get(call.name)
             if tool is None:
-                known = ", ".join(agent.tools) or "none"
+                known = ", ".join(offered) or "none"
                 return _failed(
                     call,
                     "ToolNotFoundError",
@@ -94,6 +95,10 @@ class ToolRunner:
                 output = error.value
             except Exception as error:
                 return _failed(call, type(error).__name__, str(error))
+            except asyncio.CancelledError:
+                if _is_cut():
+                    raise
+                return _failed(call, "CancelledError", "the tool cancelled itself")
             size = len(to_json(output))
             if size > MAX_RESULT:
                 text = f"the result has {size} bytes as JSON; at most {MAX_RESULT} can be stored"
@@ -118,7 +123,14 @@ class ToolRunner:
         )
 
 
+def _is_cut() -> bool:
+    """Tell whether this task was cancelled from outside, not by what it runs."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def _failed(call: Call, name: str, message: str) -> Result:
+    message = message.encode("utf-8", "replace").decode()
     return entries.Result(
         call_id=call.call_id, name=call.name, error=Fault(name=name, message=message)
     )

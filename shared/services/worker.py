@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 WAIT = 20_000
 HOLD = 30_000
-GRACE = 1.0
+GRACE = 0.6
 """Seconds that a stop leaves to steps under way, before they are cut and recovered elsewhere."""
 
 

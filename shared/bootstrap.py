@@ -18,6 +18,7 @@ from shared.adapters.system import SystemClock, SystemIds
 from shared.services.accept import Accept
 from shared.services.advance import Advance
 from shared.services.context import Backend
+from shared.services.deletion import Deletion
 from shared.services.follow import Follow
 from shared.services.recover import Recover
 from shared.services.threads import Threads
@@ -38,6 +39,7 @@ class System:
     source: WakeSource
     accept: Accept
     advance: Advance
+    deletion: Deletion
     follow: Follow
     recover: Recover
     threads: Threads
@@ -119,6 +121,7 @@ def assemble(backend: Backend, source: WakeSource, database: Database) -> System
         database=database,
         accept=Accept(backend),
         advance=Advance(backend),
+        deletion=Deletion(backend),
         follow=Follow(backend),
         recover=Recover(backend),
         threads=Threads(backend),

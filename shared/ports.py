@@ -214,6 +214,10 @@ class Coordinator(Protocol):
         """
         ...
 
+    async def forget(self, log: str) -> None:
+        """Drop a log's events and its cancel flag for good; its fences never go back."""
+        ...
+
     async def ask_to_stop(self, log: str, run: str) -> None:
         """Set the cancel flag; the owner sees it with its next append or renewal."""
         ...

@@ -12,15 +12,19 @@ _ROUNDS = 20  # turns of the event loop that let woken tasks run, and sleep agai
 
 
 class VirtualClock:
-    """Implements `Clock`; `now` may be asked from any thread, the rest on one event loop."""
+    """Implements `Clock`; `now` may be asked from any thread, the rest on one event loop.
+
+    As on a real machine, setting the time of day neither wakes sleepers nor lets them sleep longer.
+    """
 
     def __init__(self, now: int = START) -> None:
-        self._now = now
+        self._passed = 0
+        self._offset = now
         self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []
         self._numbers = count()
 
     def now(self) -> int:
-        return self._now
+        return self._passed + self._offset
 
     async def sleep(self, ms: int) -> None:
         """Wait until the clock was advanced by `ms`; at least let others run."""
@@ -28,7 +32,7 @@ class VirtualClock:
             await asyncio.sleep(0)
             return
         woken = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (self._now + ms, next(self._numbers), woken))
+        heapq.heappush(self._sleepers, (self._passed + ms, next(self._numbers), woken))
         await woken
 
     @property
@@ -38,27 +42,27 @@ class VirtualClock:
 
     def advance(self, ms: int) -> None:
         """Move on at once, waking who is due; they run when the caller next awaits."""
-        self._now += ms
+        self._passed += ms
         self._wake()
 
     async def run(self, ms: int) -> None:
         """Move on from one sleeper's time to the next, letting each one run at its time."""
-        end = self._now + ms
+        end = self._passed + ms
         while True:
             await self._settle()
             self._forget_cancelled()
             if not self._sleepers or self._sleepers[0][0] > end:
                 break
-            self._now = max(self._now, self._sleepers[0][0])
+            self._passed = max(self._passed, self._sleepers[0][0])
             self._wake()
-        self._now = end
+        self._passed = end
 
     def set(self, now: int) -> None:
-        """Step to a time, which may be in the past, waking nobody."""
-        self._now = now
+        """Step to a time of day, which may be in the past."""
+        self._offset = now - self._passed
 
     def _wake(self) -> None:
-        while self._sleepers and self._sleepers[0][0] <= self._now:
+        while self._sleepers and self._sleepers[0][0] <= self._passed:
             _, _, woken = heapq.heappop(self._sleepers)
             if not woken.done():
                 woken.set_result(None)

@@ -17,6 +17,9 @@ from shared.core.errors import BadRequest
 
 K_BITS = 20
 K_MAX = (1 << K_BITS) - 1
+"""k of a `resync`: what came before it was lost from the log (D5)."""
+END_K = K_MAX - 1
+"""k of the end marker of a deleted thread's log (J2)."""
 
 _CURSOR = re.compile(r"^(\d{1,9})\.(\d{1,15})-(\d{1,18})$")
 

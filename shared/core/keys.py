@@ -17,6 +17,7 @@ ACTIVE = "ACTIVE"
 RUN = "RUN"
 STEP_PREFIX = "STEP#"
 INBOX_PREFIX = "IN#"
+DUE_PURGE = "due:purge"
 
 
 def _part(text: str) -> str:
@@ -57,6 +58,11 @@ def start_and_position(sort: str) -> tuple[int, int]:
 def inbox(cls: int, name: str) -> str:
     """An inbox item of class 0 (for a run, first), 1 (for a run) or 2 (owns a run)."""
     return f"{INBOX_PREFIX}{cls}#{name}"
+
+
+def purge(incarnation: int) -> str:
+    """What is to be cleared away of a deleted incarnation; lies in `T`."""
+    return f"PURGE#{incarnation}"
 
 
 def cancel(run: str) -> str:

@@ -48,13 +48,18 @@ class Thread(Record):
 
 
 class Active(Record):
-    """The one active run of a thread. `item`: sort key of the inbox item it is reserved for."""
+    """The one active run of a thread. `item`: sort key of the inbox item it is reserved for.
+
+    `doomed`: the thread is deleted; once the run is over the status is `deleted`, and nothing can
+    start here any more (J2).
+    """
 
     run: str
     agent: str
-    status: Literal["reserved", "running", "suspended"]
+    status: Literal["reserved", "running", "suspended", "deleted"]
     start: int | None = None
     item: str | None = None
+    doomed: bool = False
 
 
 class Run(Record):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shared.core.records import ItemKind, ReceiptState
-    from shared.ports import Item, Write
+    from shared.ports import Expect, Item, Write
     from shared.services.context import Backend
 
 __all__ = ["Accept", "Accepted", "Behaviour", "Target"]
@@ -142,7 +142,7 @@ class Accept:
         """
         check_id(thread, "threadId")
         stored, active_item = await self._read(thread)
-        known = Thread.of(stored.body) if stored else None
+        known = _living(stored)
         _check_owner(known, resource)
         if known is None or active_item is None:
             return False
@@ -206,8 +206,7 @@ class Accept:
     async def _attempt(self, asked: _Request) -> Accepted | None:
         """Decide and commit once; None when the thread changed and must be looked at again."""
         stored, active_item = await self._read(asked.thread)
-        thread = Thread.of(stored.body) if stored else None
-        _check_owner(thread, asked.resource)
+        _check_owner(_living(stored), asked.resource)
         active = Active.of(active_item.body) if active_item else None
         chosen = route(
             asked.behaviour,
@@ -219,8 +218,8 @@ class Accept:
         branch = asked.behaviour.active_attributes if active else asked.behaviour.idle_attributes
         signal = with_attributes(asked.signal, branch)
         run = chosen.run or self._backend.ids.new()
-        incarnation = thread.incarnation if thread else 1
-        writes, receipt = self._writes(asked, chosen, signal, run, incarnation, known=bool(thread))
+        incarnation = Thread.of(stored.body).incarnation if stored else 1
+        writes, receipt = self._writes(asked, chosen, signal, run, incarnation, stored)
         accepted: Accepted | None = Accepted(
             chosen.action, receipt.answered_run or signal.id, signal
         )
@@ -243,8 +242,7 @@ class Accept:
         signal: Signal,
         run: str,
         incarnation: int,
-        *,
-        known: bool,
+        thread: Item | None,
     ) -> tuple[list[Write], Receipt]:
         partition = keys.partition(asked.thread, incarnation)
         answered = run if chosen.action in ("wake", "deliver") else asked.run
@@ -278,8 +276,8 @@ class Accept:
                 for key in asked.keys
             ),
         ]
-        if not known:
-            writes.append(self._new_thread(asked))
+        if _living(thread) is None:
+            writes.append(_new_thread(asked, incarnation, thread))
         if chosen.kind:
             writes += self._inbox_writes(asked, chosen.kind, signal, run, incarnation, receipt)
         return writes, receipt
@@ -322,16 +320,6 @@ class Accept:
             writes.append(Put(partition, keys.ACTIVE, active.body(), ABSENT))
         return writes
 
-    def _new_thread(self, asked: _Request) -> Put:
-        thread = Thread(
-            thread=asked.thread,
-            resource=asked.resource,
-            created_at=asked.now,
-            updated_at=asked.now,
-        )
-        index = Index(keys.threads_of(asked.resource), asked.now)
-        return Put(keys.thread(asked.thread), keys.THREAD, thread.body(), ABSENT, index)
-
     def _due(self, thread: str, now: int) -> Index:
         return Index(keys.due_inbox(keys.shard(thread)), now + self._backend.settings.tick)
 
@@ -340,6 +328,26 @@ class Accept:
             await self._backend.queue.send(WakeUp(thread, incarnation))
         except Unavailable:
             log.warning("a wake-up for thread %s could not be sent; the tick finds it", thread)
+
+
+def _living(stored: Item | None) -> Thread | None:
+    """Read a thread's record; a tombstone is none."""
+    thread = Thread.of(stored.body) if stored else None
+    return None if thread is None or thread.deleted else thread
+
+
+def _new_thread(asked: _Request, incarnation: int, tombstone: Item | None) -> Put:
+    """Make the thread, in the place of a deleted one if there was one (J1)."""
+    thread = Thread(
+        thread=asked.thread,
+        resource=asked.resource,
+        incarnation=incarnation,
+        created_at=asked.now,
+        updated_at=asked.now,
+    )
+    index = Index(keys.threads_of(asked.resource), asked.now)
+    expect: Expect = tombstone.version if tombstone else ABSENT
+    return Put(keys.thread(asked.thread), keys.THREAD, thread.body(), expect, index)
 
 
 def _first_state(chosen: Route) -> ReceiptState:

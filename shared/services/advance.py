@@ -125,7 +125,7 @@ class Advance:
                 await takeover.tell_missing(self._backend, owner, tail)
                 if wake.run:
                     owner.told_runs.append(wake.run)
-            if live and live.status == "suspended":
+            if live and live.status in ("suspended", "deleted"):
                 return True
             if active and live and live.status == "running":
                 running = await takeover.claim(self._backend, owner, active)
@@ -151,12 +151,15 @@ class Advance:
     async def _after(self, wake: WakeUp, told: list[str], delay: int | None) -> None:
         """After release: announce what is left, then take told runs out of the index (B7, F2)."""
         plain = WakeUp(wake.thread, wake.incarnation)
-        if delay is not None:
-            await self._send(plain, delay)
-        elif await self._is_startable(wake):
-            await self._send(plain, 0)
-        for run in told:
-            await self._unindex(run)
+        try:
+            if delay is not None:
+                await self._send(plain, delay)
+            elif await self._is_startable(wake):
+                await self._send(plain, 0)
+            for run in told:
+                await self._unindex(run)
+        except Unavailable:
+            await self._send(plain, UNAVAILABLE_DELAY)
 
     async def _is_startable(self, wake: WakeUp) -> bool:
         partition = keys.partition(wake.thread, wake.incarnation)

@@ -46,6 +46,9 @@ def finish_writes(
             settings=backend.settings,
         ),
     ]
+    if running.active.doomed:
+        gone = Active(run="", agent="", status="deleted", doomed=True)
+        return [*writes, Put(owner.partition, keys.ACTIVE, gone.body(), running.active_version)]
     heir = taken.heir
     if heir is None:
         return [*writes, Delete(owner.partition, keys.ACTIVE, running.active_version)]
@@ -68,4 +71,4 @@ async def read_again(backend: Backend, owner: Owner, running: Running) -> None:
     if head is None or active is None or Active.of(active.body).run != running.state.run:
         raise RunLost(f"run {running.state.run} is no longer the thread's")
     running.run, running.run_version = Run.of(head.body), head.version
-    running.active_version = active.version
+    running.active, running.active_version = Active.of(active.body), active.version

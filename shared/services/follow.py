@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from shared.core import keys
 from shared.core.errors import Forbidden
-from shared.core.events import K_MAX, EventId
+from shared.core.events import END_K, K_MAX, EventId
 from shared.core.records import Active, Thread
 from shared.services.rebuild import rebuild
 from shared.services.tails import Tails
@@ -72,7 +73,7 @@ def check_owner(thread: Thread | None, resource: str | None) -> None:
     Raises:
         Forbidden: it belongs to another one.
     """
-    if thread and resource is not None and thread.resource != resource:
+    if thread and not thread.deleted and resource not in (None, thread.resource):
         raise Forbidden("Access denied: thread belongs to a different resource")
 
 
@@ -86,9 +87,17 @@ class Following:
         self._backend, self._tails = backend, tails
         self._thread, self._resource = thread, resource
         self.incarnation = incarnation
-        self.log = keys.partition(thread, incarnation)
         self._position: EventId | None = None
         self._inclusive = self._whole = False
+
+    @property
+    def log(self) -> str:
+        """The log that is followed."""
+        return keys.partition(self._thread, self.incarnation)
+
+    @property
+    def _ended(self) -> bool:
+        return self._position is not None and self._position.k == END_K
 
     def begin(self, position: EventId | None, *, inclusive: bool, whole: bool = False) -> None:
         """Say where to begin.
@@ -104,14 +113,25 @@ class Following:
         Raises:
             Forbidden: meanwhile the thread was made by another resource.
         """
+        while True:
+            async with aclosing(self._incarnation(wait)) as batches:
+                async for batch in batches:
+                    yield batch
+            known = await read_thread(self._backend, self._thread)
+            check_owner(known, self._resource)
+            self.incarnation = known.incarnation if known else self.incarnation + 1
+            self.begin(None, inclusive=False)
+
+    async def _incarnation(self, wait: int) -> AsyncGenerator[list[LogEvent], None]:
+        """Follow one incarnation until it is deleted (J2)."""
         async with self._tails.listen(self.log) as listener:
             if self._inclusive:
                 async for batch in self._resume():
                     yield batch
-            while True:
+            while not self._ended:
                 async for batch in self._catch_up():
                     yield batch
-                while not listener.behind:
+                while not (listener.behind or self._ended):
                     batch = await listener.next(wait)
                     fresh = [e for e in batch if self._position is None or e.id > self._position]
                     if fresh or not batch:
@@ -127,8 +147,8 @@ class Following:
         for doubt in (DOUBT, 0):
             found = await coordinator.read(self.log, position, inclusive=True, limit=PAGE)
             if found and found[0].id == position:
-                yield await self._passed(found if self._whole else found[1:])
-                self._position = found[-1].id
+                async for batch in self._with_lost(found if self._whole else found[1:]):
+                    yield batch
                 return
             if doubt:
                 await self._backend.clock.sleep(doubt)

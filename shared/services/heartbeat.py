@@ -42,9 +42,13 @@ class Beat:
         if self._stop_asked == run:
             self._halt()
 
+    def extend(self, until: int) -> None:
+        """Note at once, from any thread, how long the lease is ours: the loop may be blocked."""
+        self.valid_until = max(self.valid_until, until)
+
     def renewed(self, until: int, stop_asked: str | None) -> None:
         """Note a renewal that was sent `ttl` before `until`, and the cancel flag that it read."""
-        self.valid_until = max(self.valid_until, until)
+        self.extend(until)
         self._stop_asked = stop_asked
         if stop_asked is not None and stop_asked == self._run:
             self._halt()
@@ -117,6 +121,7 @@ class Heartbeat:
             pass  # no answer: `valid_until` stays, and runs out if this goes on
         else:
             until = now + self._ttl
+            beat.extend(until)
             self._tell(loop, lambda: beat.renewed(until, cancelled))
 
     @staticmethod

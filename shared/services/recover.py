@@ -6,16 +6,21 @@ All it writes is conditional, so overlapping, late and doubled ticks do no harm.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from shared.core import keys
 from shared.core.errors import ConditionFailed, Unavailable
 from shared.core.records import Active, InboxItem, Run
 from shared.ports import Index, Put, WakeUp
+from shared.services.deletion import Deletion
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from shared.ports import Item
     from shared.services.context import Backend
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +34,7 @@ class Recover:
     def __init__(self, backend: Backend) -> None:
         """Work on a backend."""
         self._backend = backend
+        self._deletion = Deletion(backend)
 
     async def tick(self) -> int:
         """Look once through all shards; return how many wake-ups were sent."""
@@ -39,22 +45,36 @@ class Recover:
             except Unavailable as error:
                 # Without the Coordinator nobody knows who lives: touch nothing, come again (H1).
                 log.warning("tick: shard %d: %s", shard, error)
+        for item in await self._backend.table.index(
+            keys.DUE_PURGE, high=self._backend.clock.now(), limit=PAGE
+        ):
+            await self._alone(self._deletion.purge(item), item)
         return sent
 
     async def _shard(self, shard: int) -> int:
         table, now = self._backend.table, self._backend.clock.now()
         woken: set[WakeUp] = set()
         for item in await table.index(keys.due_runs(shard), high=now, limit=PAGE):
-            wake = await self._due_run(item, now)
+            wake = await self._alone(self._due_run(item, now), item)
             if wake:
                 woken.add(wake)
         for item in await table.index(keys.due_inbox(shard), high=now, limit=PAGE):
-            wake = await self._due_item(item, now)
+            wake = await self._alone(self._due_item(item, now), item)
             if wake and not any(w.thread == wake.thread for w in woken):
                 woken.add(wake)
         for wake in woken:
             await self._backend.queue.send(wake)
         return len(woken)
+
+    async def _alone(self, look: Awaitable[T], item: Item) -> T | None:
+        """Look at one record; one that cannot be read is not in the way of the others."""
+        try:
+            return await look
+        except Unavailable:
+            raise
+        except Exception:
+            log.exception("tick: %s/%s cannot be looked after", item.partition, item.sort)
+            return None
 
     async def _due_run(self, seen: Item, now: int) -> WakeUp | None:
         """A run whose owner lives is looked at later; any other is announced by name."""
@@ -75,8 +95,10 @@ class Recover:
             return None
         waiting = InboxItem.of(item.body)
         active = await self._backend.table.get(item.partition, keys.ACTIVE)
-        suspended = active is not None and Active.of(active.body).status == "suspended"
-        if suspended or await self._backend.coordinator.held(item.partition):
+        status = Active.of(active.body).status if active else None
+        if status in ("suspended", "deleted") or await self._backend.coordinator.held(
+            item.partition
+        ):
             age = max(now - waiting.accepted_at, self._backend.settings.tick)
             await self._postpone(item, now + min(age, LONGEST_POSTPONE))
             return None

@@ -222,6 +222,9 @@ class FaultyCoordinator:
             "read", lambda: self._coordinator.read(log, after, **options)
         )
 
+    async def forget(self, log: str) -> None:
+        await self._faults.around("forget", lambda: self._coordinator.forget(log))
+
     async def ask_to_stop(self, log: str, run: str) -> None:
         await self._faults.around("ask_to_stop", lambda: self._coordinator.ask_to_stop(log, run))
 

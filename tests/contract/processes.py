@@ -21,7 +21,7 @@ from shared.adapters.sqlite import (
 from shared.adapters.system import SystemClock
 from shared.core.errors import ConditionFailed
 from shared.core.events import EventId, LogEvent
-from shared.ports import ABSENT, Put, WakeUp
+from shared.ports import ABSENT, Check, Put, WakeUp
 
 LOG = "THREAD#t#1"
 CLOCK = SystemClock()
@@ -55,11 +55,12 @@ async def increment(path: Path, times: str) -> None:
     while done < int(times):
         stored = await table.get("p", "counter")
         body = {"n": stored.body["n"] + 1 if stored else 1}
+        free = Check("p", "never there", expect=ABSENT)
         try:
             if stored:
-                await table.commit([Put("p", "counter", body, expect=stored.version)])
+                await table.commit([free, Put("p", "counter", body, expect=stored.version)])
             else:
-                await table.commit([Put("p", "counter", body, expect=ABSENT)])
+                await table.commit([free, Put("p", "counter", body, expect=ABSENT)])
         except ConditionFailed:
             continue
         done += 1

@@ -87,15 +87,15 @@ async def test_the_owner_may_acquire_again(
 async def test_fences_grow_from_the_clock_on(
     coordinator: Coordinator, ttl: int, ports: Ports
 ) -> None:
-    fences = []
-    now = ports.clock.now()
-    for n in range(5):
+    fences = [0]
+    for n in range(6):
+        now = ports.clock.now()
         lease = await take(coordinator, str(n), ttl)
+        assert lease.fence >= max(now, fences[-1] + 1)
         fences.append(lease.fence)
         await coordinator.release(lease)
-
-    assert fences == sorted(set(fences))
-    assert fences[0] >= now
+        if n % 2:
+            await ports.elapse(ttl // 10)
 
 
 async def test_a_lease_ends_with_its_time(
@@ -166,6 +166,7 @@ async def test_who_lost_the_lease_cannot_touch_it(
     with pytest.raises(LeaseLost):
         coordinator.renew(replace(other, fence=lease.fence), ttl)
     await coordinator.release(replace(other, token="owner"))
+    await coordinator.release(replace(other, fence=lease.fence))
 
     assert await coordinator.held(LOG)
     assert coordinator.renew(other, ttl) is None
@@ -320,6 +321,32 @@ async def test_the_cancel_flag_does_not_need_an_owner_and_survives_one(
 
     elsewhere = await take(coordinator, "one", ttl, "another log")
     assert coordinator.renew(elsewhere, ttl) is None
+
+
+# ---- forget --------------------------------------------------------------------------------
+
+
+async def test_a_forgotten_log_is_empty_but_its_fences_go_on(
+    coordinator: Coordinator, lease: Lease, ttl: int
+) -> None:
+    other = await take(coordinator, "owner", ttl, "another log")
+    for each in (lease, other):
+        await coordinator.append(each, numbered(5), ttl)
+        await coordinator.ask_to_stop(each.log, "run")
+    await coordinator.forget(LOG)
+    await coordinator.forget(LOG)
+    await coordinator.forget("a log never seen")
+
+    assert await everything(coordinator) == []
+    assert await coordinator.last(LOG) is None
+    assert await everything(coordinator, "another log") == numbered(5)
+    assert (await coordinator.append(other, [], ttl)).cancelled == "run"
+    await coordinator.release(lease)
+    later = await take(coordinator, "later", ttl)
+    assert (later.last, later.last_index) == (None, -1)
+    assert later.fence > lease.fence
+    assert (await coordinator.append(later, numbered(1), ttl)).cancelled is None
+    assert await everything(coordinator) == numbered(1)
 
 
 # ---- read ----------------------------------------------------------------------------------

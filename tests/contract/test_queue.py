@@ -182,6 +182,18 @@ async def test_a_wake_up_sent_while_an_identical_one_is_handled_is_delivered(
     await source.acknowledge(handled)
 
 
+async def test_a_wake_up_is_not_lost_with_an_identical_one_that_was_held_too_long(
+    queue: WakeQueue, source: WakeSource, hold: int, backend: Backend, ports: Ports
+) -> None:
+    await queue.send(ONE)
+    [late] = await source.receive(limit=1, wait=PATIENT, hold=backend.unit)
+    await ports.elapse(backend.unit)
+    await queue.send(ONE)
+    await source.acknowledge(late)
+
+    assert wakes(await source.receive(limit=1, wait=PATIENT, hold=hold)) == [ONE]
+
+
 async def test_a_wake_up_is_not_swallowed_by_a_delayed_one(
     queue: WakeQueue, source: WakeSource, hold: int
 ) -> None:

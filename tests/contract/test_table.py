@@ -270,7 +270,20 @@ async def test_an_expired_item_may_be_put_and_deleted(table: Table) -> None:
 
 # ---- query ---------------------------------------------------------------------------------
 
-SORTS = ["A", "A#1", "A#10", "A#2", "A#é", "A#ﬀ", "A#\U0001d11e", "A#\U0010ffff", "A$", "B"]
+SORTS = [
+    "A",
+    "A#1",
+    "A#10",
+    "A#2",
+    "A#é",
+    "A#\ud7ff",
+    "A#\ud7ff1",
+    "A#ﬀ",
+    "A#\U0001d11e",
+    "A#\U0010ffff",
+    "A$",
+    "B",
+]
 """In the order of their UTF-8 bytes."""
 
 
@@ -283,7 +296,7 @@ async def filled(table: Table) -> None:
 
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("prefix", ["", "A", "A#", "A#1", "A#\U0010ffff", "C"])
+@pytest.mark.parametrize("prefix", ["", "A", "A#", "A#1", "A#\ud7ff", "A#\U0010ffff", "C"])
 async def test_a_query_reads_what_has_the_prefix_in_order(
     table: Table, prefix: str, reverse: bool
 ) -> None:
@@ -410,6 +423,12 @@ async def test_a_commit_of_over_4_mb_is_refused(table: Table) -> None:
         await table.commit([Put("p", "a", {"t": half}), Put("p", "b", {"t": half})])
 
     assert await table.query("p") == []
+
+
+async def test_keys_count_towards_the_4_mb(table: Table) -> None:
+    partition, text = "p" * MAX_PARTITION, "x" * (MAX_COMMIT // MAX_WRITES - 1_000)
+    with pytest.raises(TooLarge):
+        await table.commit([Put(partition, str(n), {"t": text}) for n in range(MAX_WRITES)])
 
 
 async def test_a_commit_at_its_limits_is_accepted(table: Table) -> None:

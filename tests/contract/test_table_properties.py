@@ -104,6 +104,9 @@ class TableMachine(RuleBasedStateMachine):
         stored = await self.model.get(*key)
         there = stored.version if stored else 1
         expect = there + offset if isinstance(offset, int) else offset
+        if kind is Put and stored is None and expect is None:
+            # Whether a put begins at version 1 on an expired item is left to the adapter.
+            expect = ABSENT
         if kind is Delete:
             return Delete(*key, expect=expect)
         if kind is Check:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +22,7 @@ from shared.core import entries, keys
 from shared.core.events import Cursor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from shared.core.entries import AnyEntry
 
@@ -37,10 +37,21 @@ LIMIT = 40.0
 ENDS = ("finish", "abort", "error")
 
 
-async def until(read: Callable[[], T], what: str, limit: float = LIMIT) -> T:
+async def until(read: Callable[[], T | None], what: str, limit: float = LIMIT) -> T:
     """Return the first answer that is true, or fail with what was waited for."""
+
+    async def reading() -> T | None:
+        return read()
+
+    return await until_stored(reading, what, limit)
+
+
+async def until_stored(
+    read: Callable[[], Awaitable[T | None]], what: str, limit: float = LIMIT
+) -> T:
+    """Return the first answer that is true, where it takes a look into the file."""
     deadline = time.monotonic() + limit
-    while not (found := read()):
+    while not (found := await read()):
         assert time.monotonic() < deadline, f"waited {limit} s in vain: {what}"
         await asyncio.sleep(0.01)
     return found
@@ -120,9 +131,7 @@ class Store:
         self._database = Database(db)
         clock = SystemClock()
         self._table = SqliteTable(self._database, clock)
-        self._coordinator = SqliteCoordinator(
-            self._database, clock, Notices(self._database, clock)
-        )
+        self._coordinator = SqliteCoordinator(self._database, clock, Notices(self._database, clock))
 
     async def journal(self, thread: str) -> list[AnyEntry]:
         """All entries of a thread."""
@@ -182,9 +191,11 @@ class Machine:
         self.servers.append(server)
         return await server.up()
 
-    def reader(self, thread: str, server: Server | None = None, cursor: str = "") -> Reader:
+    def reader(
+        self, thread: str, server: Server | None = None, *, cursor: str = "", url: str = ""
+    ) -> Reader:
         """Follow a thread, on this server or on whichever started last."""
-        reader = Reader(lambda: (server or self.servers[-1]).url, thread, cursor)
+        reader = Reader(lambda: url or (server or self.servers[-1]).url, thread, cursor)
         self._readers.append(reader)
         return reader
 
@@ -195,9 +206,9 @@ class Machine:
         async with (server or self.servers[-1]).client() as client:
             return await send(client, thread, text, agent)
 
-    async def transcript(self, thread: str) -> list[Any]:
+    async def transcript(self, thread: str, server: Server | None = None) -> list[Any]:
         """The thread's messages over HTTP, without ids and times."""
-        async with self.servers[-1].client() as client:
+        async with (server or self.servers[-1]).client() as client:
             answer = await client.get(
                 f"/api/memory/threads/{thread}/messages",
                 params={"resourceId": RESOURCE, "perPage": 500},
@@ -208,7 +219,7 @@ class Machine:
     def calls(self, thread: str, phase: str = "start") -> list[str]:
         """The idempotency keys of the tool calls that were started, or ended."""
         lines = _lines(self._tools)
-        return [l["key"] for l in lines if l["thread"] == thread and l["phase"] == phase]
+        return [n["key"] for n in lines if n["thread"] == thread and n["phase"] == phase]
 
     def prompts(self) -> list[list[str]]:
         """The texts of users that each model call was shown."""
@@ -221,6 +232,16 @@ class Machine:
         for server in self.servers:
             server.clean_up()
         self.store.close()
+
+
+@asynccontextmanager
+async def machine_in(folder: Path) -> AsyncIterator[Machine]:
+    """A machine whose servers end with the test, however they were left."""
+    machine = Machine(folder)
+    try:
+        yield machine
+    finally:
+        await machine.close()
 
 
 async def send(
@@ -240,7 +261,7 @@ class Reader:
         self.chunks: list[Chunk] = []
         self.connections = 0
         self._url, self._thread, self._cursor = url, thread, cursor
-        self._open = asyncio.Event()
+        self._open, self._more = asyncio.Event(), asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
     async def connected(self) -> Reader:
@@ -250,12 +271,24 @@ class Reader:
         return self
 
     async def end(self, run: str = "", limit: float = LIMIT) -> Chunk:
-        """Return the chunk that ends a run, or the only run there is."""
-        return await until(
-            lambda: next((c for c in self.ends() if run in ("", c["runId"])), None),
-            f"the end of run {run or '?'} after {[c['type'] for c in self.chunks[-20:]]}",
-            limit,
-        )
+        """Return the chunk that ends a run, or the first run there is."""
+
+        def read() -> Chunk | None:
+            assert not self._task.done(), "the server refused"
+            return next((c for c in self.ends() if run in ("", c["runId"])), None)
+
+        return await until(read, f"the end of run {run or '?'} of {self._thread}", limit)
+
+    async def sees(self, wanted: Callable[[int, Chunk], bool]) -> None:
+        """Return as soon as it sees a chunk that is wanted, by its number and content."""
+        async with asyncio.timeout(LIMIT):
+            while not any(wanted(*each) for each in enumerate(self.chunks)):
+                self._more.clear()
+                await self._more.wait()
+
+    async def reaches(self, cursor: str) -> None:
+        """Return when it has read up to an event."""
+        await until(lambda: cursor == self._cursor, f"{self._thread} up to {cursor}")
 
     def ends(self) -> list[Chunk]:
         """The chunks that ended runs."""
@@ -295,6 +328,7 @@ class Reader:
                     chunk = json.loads(line.removeprefix("data: "))
                     self.chunks.append(chunk)
                     self._cursor = chunk["cursor"]
+                    self._more.set()
 
 
 def in_order(chunks: Sequence[Chunk]) -> bool:

@@ -96,6 +96,22 @@ async def get_thread(
     return answer(_shown(found))
 
 
+@router.delete("/{thread:path}", summary="Delete a thread", responses=FAILURES)
+async def delete_thread(
+    request: Request,
+    thread: ThreadId,
+    resource_id: ResourceId = None,
+    agent_id: AgentQuery = None,
+) -> Response:
+    """Delete a thread: at once for everybody; a run that is active is stopped."""
+    if agent_id is None:
+        raise BadRequest("agentId is required to change a thread", "agentId")
+    _check_agent(request, agent_id)
+    resource = await resource_for(request, resource_id)
+    await system_of(request).deletion.delete(thread, resource)
+    return answer({"result": "Thread deleted"})
+
+
 def _check_agent(request: Request, agent: str | None) -> None:
     if agent is not None:
         system_of(request).app.agent(agent)

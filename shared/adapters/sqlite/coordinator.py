@@ -56,6 +56,11 @@ _READ = """
     WHERE log = (SELECT id FROM logs WHERE name = ?) AND (start, sequence) >= (?, ?)
     ORDER BY start, sequence LIMIT ?
 """
+_FORGET_EVENTS = "DELETE FROM events WHERE log = (SELECT id FROM logs WHERE name = ?)"
+_FORGET = """
+    UPDATE logs SET last_start = -1, last_sequence = -1, last_index = -1, events = 0, cancel = NULL
+    WHERE name = ?
+"""
 _STOP = """
     INSERT INTO logs (name, cancel) VALUES (?, ?)
     ON CONFLICT (name) DO UPDATE SET cancel = excluded.cancel
@@ -155,6 +160,12 @@ class SqliteCoordinator:
             while not (events := self._read(parameters)) and wait > 0:
                 wait -= await listener.wait(wait)
         return events
+
+    async def forget(self, log: str) -> None:
+        """Drop a log's events and its cancel flag."""
+        with self._database.transaction() as connection:
+            connection.execute(_FORGET_EVENTS, (log,))
+            connection.execute(_FORGET, (log,))
 
     async def ask_to_stop(self, log: str, run: str) -> None:
         """Set the cancel flag."""

@@ -34,7 +34,6 @@ class Settings:
     """How long one invocation advances a thread before it hands over."""
 
     slice_steps: int = 500
-    model_retries: int = 2
     longest_pause: int = 20_000
     """A Retry-After above this hands the run over with a delayed wake-up."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic_core import to_json
 
@@ -17,18 +17,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An inbox item where it is stored: its sort key and version."""
+    """An inbox item where it is stored: its sort key and version.
+
+    `broken`: its signal cannot be read by this version.
+    """
 
     sort: str
     version: int
     item: InboxItem
+    broken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Cancels of runs that are over."""
+    """What comes to nothing: cancels of runs that are over, signals that cannot be read."""
 
     items: Sequence[Waiting]
+    state: Literal["discarded", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +74,14 @@ def next_start(waiting: Sequence[Waiting], owned: frozenset[str]) -> Choice | No
     """
     stale = [w for w in waiting if w.item.kind == "cancel" and w.item.run not in owned]
     if stale:
-        return Discard(stale)
+        return Discard(stale[:DRAIN_ITEMS], "discarded")
+    broken = [w for w in waiting if w.broken and w.item.kind in ("deliver", "keep")]
+    if broken:
+        return Discard(broken[:DRAIN_ITEMS], "failed")
     for each in waiting:
         if each.item.kind == "keep":
             return Keep(each)
-    delivered = [w for w in waiting if w.item.kind == "deliver"]
+    delivered = [w for w in waiting if w.item.kind == "deliver" and not w.broken]
     over = [w for w in delivered if w.item.run not in owned]
     if over:
         run = over[0].item.run
@@ -99,19 +107,22 @@ class Taken:
 
 
 def drain(
-    waiting: Sequence[Waiting], run: str, waiting_runs: frozenset[str], *, takes_signals: bool
+    waiting: Sequence[Waiting], run: str, agent: str, waiting_runs: frozenset[str], *, takes: bool
 ) -> Taken:
-    """Choose what a running run takes: what names it, or a run that is over.
+    """Choose what a running run takes: what names it, or a run of the same agent that is over.
 
     Never what names a run that has yet to start (`waiting_runs`). Notes go first, in a commit of
-    their own.
+    their own. Without `takes`, it only sees cancels, and who runs next.
     """
     here = [w for w in waiting if w.item.run == run or w.item.run not in waiting_runs]
-    cancels = [w for w in here if w.item.kind == "cancel"]
-    notes = fitting(w for w in here if w.item.kind == "keep")
-    signals = [w for w in here if w.item.kind == "deliver"] if takes_signals else []
-    taken = fitting(signals)
+    cancels = [w for w in here if w.item.kind == "cancel"][:DRAIN_ITEMS]
     heir = next((w for w in waiting if w.item.kind in ("wake", "queue")), None)
+    if not takes:
+        return Taken(cancels, heir=heir)
+    mine = [w for w in here if w.item.agent == agent and not w.broken]
+    notes = fitting(w for w in mine if w.item.kind == "keep")
+    signals = [w for w in mine if w.item.kind == "deliver"]
+    taken = fitting(signals)
     return Taken(cancels, taken, notes, heir, more=len(taken) < len(signals))
 
 

@@ -59,18 +59,29 @@ class Signals(Entry):
 
 
 class Note(Entry):
-    """Signals that are kept for later runs. `run` is set when the note is a run of its own (A7)."""
+    """Signals that are kept for later runs (A7).
+
+    As a run of its own it has `run` and `agent`; inside a run `message_id`, since what the model
+    says next is a new row.
+    """
 
     kind: Literal["note"] = "note"
     run: str | None = None
     agent: str | None = None
+    message_id: str | None = None
     signals: list[dict[str, Any]]
 
 
 class Claim(Entry):
-    """Another owner took the run over."""
+    """Another owner took the run over.
+
+    `half_told`: readers may have seen the beginning of a step that never committed, and with it
+    the end of the step before. `calm`: the owner before waited on purpose, so this is no crash.
+    """
 
     kind: Literal["claim"] = "claim"
+    half_told: bool = False
+    calm: bool = False
 
 
 class Text(BaseModel):
@@ -104,9 +115,13 @@ Part = Annotated[Text | Reasoning | Call, Field(discriminator="type")]
 
 
 class ModelAnswer(Entry):
-    """The result of a model call, and the intent to run its tool calls (E3)."""
+    """The result of a model call, and the intent to run its tool calls (E3).
+
+    `message_id` names its message row, so that rows can be read from the middle of a journal.
+    """
 
     kind: Literal["model"] = "model"
+    message_id: str
     parts: list[Part]
     reason: FinishReason
     usage: Usage = Usage()
@@ -139,6 +154,7 @@ class Finish(Entry):
     """The end of a run. `parts`: what a call that was cut had streamed (spec durable D5)."""
 
     kind: Literal["finish"] = "finish"
+    message_id: str
     status: Literal["completed", "failed", "cancelled"]
     reason: FinishReason | Literal["abort"]
     error: Fault | None = None

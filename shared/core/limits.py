@@ -29,6 +29,8 @@ MAX_DEPTH: Final = 64
 DRAIN_ITEMS: Final = 30
 DRAIN_BYTES: Final = 1_000_000
 DRAIN_COMMITS: Final = 5
+MODEL_RETRIES: Final = 2
+"""Further attempts of a model call in one process, when another attempt can help."""
 MAX_CLAIMS: Final = 5
 """Claims of a run without progress between them, after which it fails (B4)."""
 

@@ -63,7 +63,10 @@ class Active(Record):
 
 
 class Run(Record):
-    """Head of a run's snapshot. `options` are those of the call that made it."""
+    """Head of a run's snapshot. `options` are those of the call that made it.
+
+    `paused_at`: the journal position at which an owner let go on purpose, to wait.
+    """
 
     run: str
     thread: str
@@ -77,6 +80,7 @@ class Run(Record):
     reason: str | None = None
     error: dict[str, Any] | None = None
     created_at: int
+    paused_at: int | None = None
     finished_at: int | None = None
 
 

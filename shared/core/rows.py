@@ -32,16 +32,13 @@ class _Folding:
     def __init__(self, thread: str, resource: str) -> None:
         self.rows: list[Row] = []
         self._thread, self._resource = thread, resource
-        self._message_id = ""
         self._open: Row | None = None
 
     def add(self, entry: AnyEntry) -> None:
         match entry:
-            case entries.Input() | entries.Signals():
+            case entries.Input() | entries.Signals() | entries.Note():
                 self._add_signals(entry)
-                self._message_id, self._open = entry.message_id, None
-            case entries.Note():
-                self._add_signals(entry)
+                self._open = None
             case entries.ModelAnswer():
                 self._row(entry)["content"]["parts"] += [_part(part) for part in entry.parts]
                 if entry.model_id:
@@ -59,10 +56,10 @@ class _Folding:
                 signal = Signal.from_record(record)
                 self.rows.append(signal_row(signal, self._thread, self._resource, entry.at + place))
 
-    def _row(self, entry: AnyEntry) -> Row:
+    def _row(self, entry: entries.ModelAnswer | entries.Finish) -> Row:
         if self._open is None:
             self._open = {
-                "id": self._message_id,
+                "id": entry.message_id,
                 "role": "assistant",
                 "type": "text",
                 "createdAt": iso(entry.at),
@@ -74,13 +71,17 @@ class _Folding:
         return self._open
 
     def _answer_call(self, entry: entries.Result) -> None:
-        for part in self._row(entry)["content"]["parts"]:
+        if self._open is None:
+            return
+        # The newest one: a provider may use the same id in every step.
+        for part in reversed(self._open["content"]["parts"]):
             invocation = part.get("toolInvocation", {})
             if invocation.get("toolCallId") == entry.call_id:
                 if entry.error:
                     invocation |= {"state": "output-error", "errorText": entry.error.message}
                 else:
                     invocation |= {"state": "result", "result": entry.output}
+                return
 
     def _finish(self, entry: entries.Finish) -> None:
         parts = [_part(part) for part in entry.parts]

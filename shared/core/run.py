@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from shared.core import entries
 from shared.core.entries import AnyEntry, Call, Fault, ModelAnswer, Part
-from shared.core.limits import MAX_CLAIMS
+from shared.core.limits import MAX_CLAIMS, MODEL_RETRIES
 from shared.core.model import FinishReason, Usage
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ class RunState:
 
     `answer`: the model's last answer while its step is open, that is, until `step-finish` is told.
     `results`: those of its calls that are in. `row_open`: the message `message_id` has a row.
+    `cuts`: how often the present step was begun before readers and never committed; `claims`: how
+    often the run was taken over since it last got any further.
     """
 
     run: str
@@ -41,13 +43,18 @@ class RunState:
     answer: ModelAnswer | None = None
     results: tuple[str, ...] = ()
     row_open: bool = False
-    attempt: int = 0
+    cuts: int = 0
     claims: int = 0
     usage: Usage = NO_USAGE
     index: int = 0
     rows: int = 0
     at: int = 0
     status: Literal["running", "completed", "failed", "cancelled"] = "running"
+
+    @property
+    def attempt(self) -> int:
+        """The number of the next attempt of this step: above all that readers may have seen."""
+        return self.cuts * (MODEL_RETRIES + 1)
 
     @property
     def open_calls(self) -> list[Call]:
@@ -72,12 +79,11 @@ def fold(state: RunState, entry: AnyEntry) -> RunState:
     """The state after one more entry."""
     match entry:
         case entries.Claim():
-            # Chunks at the claim's position: a step was half told, and the one before it closed.
-            half_told = entry.k0 > 0
+            half_told = entry.half_told and not state.open_calls
             state = replace(
                 state,
-                claims=state.claims + 1,
-                attempt=state.attempt + half_told,
+                claims=state.claims + (not entry.calm),
+                cuts=state.cuts + half_told,
                 answer=None if half_told else state.answer,
             )
         case entries.ModelAnswer():
@@ -95,7 +101,9 @@ def fold(state: RunState, entry: AnyEntry) -> RunState:
             state = _progress(state, message_id=entry.message_id, answer=None, row_open=False)
         case entries.Finish():
             state = _progress(state, status=entry.status)
-        case entries.Note() | entries.Input():
+        case entries.Note():
+            state = _progress(state, message_id=entry.message_id or "", row_open=False)
+        case entries.Input():
             state = _progress(state)
         case _:
             assert_never(entry)
@@ -103,7 +111,7 @@ def fold(state: RunState, entry: AnyEntry) -> RunState:
 
 
 def _progress(state: RunState, **changes: Any) -> RunState:
-    return replace(state, **{"attempt": 0, "claims": 0, **changes})
+    return replace(state, **{"cuts": 0, "claims": 0, **changes})
 
 
 def _after(state: RunState, entry: AnyEntry) -> RunState:
@@ -218,6 +226,7 @@ def decide(state: RunState, happening: Happening, max_steps: int) -> Next:
         case Answered():
             return Commit(
                 ModelAnswer(
+                    message_id=state.message_id,
                     parts=list(happening.parts),
                     reason=happening.reason,
                     usage=happening.usage,
@@ -225,32 +234,33 @@ def decide(state: RunState, happening: Happening, max_steps: int) -> Next:
                 )
             )
         case Failed():
-            return Commit(
-                entries.Finish(
-                    status="failed",
-                    reason="error",
-                    error=happening.fault,
-                    parts=list(happening.parts),
-                )
-            )
+            return _end(state, "failed", "error", happening.fault, happening.parts)
         case Cancelled():
-            return Commit(
-                entries.Finish(status="cancelled", reason="abort", parts=list(happening.parts))
-            )
+            return _end(state, "cancelled", "abort", parts=happening.parts)
         case _:
             assert_never(happening)
+
+
+def _end(
+    state: RunState,
+    status: Literal["completed", "failed", "cancelled"],
+    reason: FinishReason | Literal["abort"],
+    error: Fault | None = None,
+    parts: tuple[Part, ...] = (),
+) -> Commit:
+    """End the run. The tool calls of a model call that was cut were never meant (E3)."""
+    said = [part for part in parts if not isinstance(part, Call)]
+    return Commit(
+        entries.Finish(
+            message_id=state.message_id, status=status, reason=reason, error=error, parts=said
+        )
+    )
 
 
 def _resume(state: RunState) -> Next:
     if state.claims >= MAX_CLAIMS:
         message = f"the run was taken over {MAX_CLAIMS} times without getting any further"
-        return Commit(
-            entries.Finish(
-                status="failed",
-                reason="error",
-                error=Fault(name="RecoveryExhausted", message=message),
-            )
-        )
+        return _end(state, "failed", "error", Fault(name="RecoveryExhausted", message=message))
     if state.open_calls:
         return RunTools(tuple(state.open_calls))
     return Drain() if state.answer or state.claims else CallModel()
@@ -258,14 +268,15 @@ def _resume(state: RunState) -> Next:
 
 def _after_drain(state: RunState, drained: Drained, max_steps: int) -> Next:
     if drained.cancelled:
-        return Commit(entries.Finish(status="cancelled", reason="abort"))
+        return _end(state, "cancelled", "abort")
     if drained.taken.notes:
-        return Commit(entries.Note(signals=_records(drained.taken.notes)))
+        notes = _records(drained.taken.notes)
+        return Commit(entries.Note(message_id=drained.message_id, signals=notes))
     if drained.taken.signals:
         signals = _records(drained.taken.signals)
         return Commit(entries.Signals(message_id=drained.message_id, signals=signals))
     if state.answer and (not state.answer.calls or state.steps >= max_steps):
-        return Commit(entries.Finish(status="completed", reason=state.answer.reason))
+        return _end(state, "completed", state.answer.reason)
     return CallModel()
 
 

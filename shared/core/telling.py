@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shared.core import chunks, entries
+from shared.core.limits import MODEL_RETRIES
 from shared.core.model import Usage
 
 if TYPE_CHECKING:
@@ -27,13 +28,22 @@ def opening(entry: AnyEntry) -> list[Chunk]:
             raise ValueError(f"a run cannot begin with {entry.kind!r}")
 
 
-def told(state: RunState, entry: AnyEntry) -> list[Chunk]:  # noqa: PLR0911 - a table
-    """Chunks that follow the commit of `entry`, given the state before it."""
+def told(state: RunState, entry: AnyEntry) -> list[Chunk]:
+    """Chunks that follow the commit of `entry`, given the state before it.
+
+    Where readers hold the beginning of a step that will not be told again, an empty attempt
+    supersedes it first (D4).
+    """
+    after = _after(state, entry)
+    if state.cuts and not entry.k0 and after:
+        return [_attempt(state, entry.at, state.attempt), *after]
+    return after
+
+
+def _after(state: RunState, entry: AnyEntry) -> list[Chunk]:
     match entry:
-        case entries.Input():
-            return []
         case entries.Signals():
-            closing = _step_finish(state, "other", entry.message_id) if state.answer else []
+            closing = _step_finish(state, "other", entry.message_id)
             return [*_echoes(state.run, entry), *closing]
         case entries.Note():
             return _echoes(state.run, entry)
@@ -43,16 +53,13 @@ def told(state: RunState, entry: AnyEntry) -> list[Chunk]:  # noqa: PLR0911 - a 
             return [chunks.tool_result(state.run, _call_of(state, entry), entry)]
         case entries.Finish():
             return _finish(state, entry)
-        case entries.Claim():
+        case _:
             return []
 
 
 def before_step(state: RunState, now: int, attempt: int) -> list[Chunk]:
     """Chunks that open a model call: the end of the step before it, then `step-start`."""
-    return [
-        *_step_finish(state, "tool-calls"),
-        chunks.step_start(state.run, state.message_id, now, attempt),
-    ]
+    return [*_step_finish(state, "tool-calls"), _attempt(state, now, attempt)]
 
 
 def whole(state: RunState, entry: AnyEntry, *, step_open: bool) -> list[Chunk]:
@@ -60,11 +67,17 @@ def whole(state: RunState, entry: AnyEntry, *, step_open: bool) -> list[Chunk]:
 
     `step_open`: readers have not seen the end of the step before it.
     """
+    if isinstance(entry, entries.Claim) and entry.half_told and step_open:
+        return [] if state.open_calls else _step_finish(state, "tool-calls")
     if not isinstance(entry, entries.ModelAnswer | entries.Finish) or not entry.k0:
         return told(state, entry)
-    opening = before_step(state, entry.at, state.attempt + 1)
+    opening = before_step(state, entry.at, state.attempt + MODEL_RETRIES + 1)
     shown = [shown for part in entry.parts for shown in chunks.stored(state.run, part)]
     return [*(opening if step_open else opening[-1:]), *shown, *told(state, entry)]
+
+
+def _attempt(state: RunState, now: int, attempt: int) -> Chunk:
+    return chunks.step_start(state.run, state.message_id, now, attempt)
 
 
 def _echoes(run: str, entry: entries.Input | entries.Signals | entries.Note) -> list[Chunk]:
@@ -74,7 +87,7 @@ def _echoes(run: str, entry: entries.Input | entries.Signals | entries.Note) -> 
 def _lone_note(run: str, agent: str, entry: entries.Note) -> list[Chunk]:
     """Show kept signals as a run without a step (`docs/spec/signals.md` 2.9)."""
     message_id = f"persisted-signal:{entry.signals[0]['id']}"
-    nothing = entries.ModelAnswer(parts=[], reason="stop")
+    nothing = entries.ModelAnswer(message_id="", parts=[], reason="stop")
     ending = chunks.ending(nothing, message_id, "stop", Usage(), continued=False)
     return [
         chunks.start(run, agent, message_id),
@@ -101,7 +114,7 @@ def _finish(state: RunState, entry: entries.Finish) -> list[Chunk]:
         return [chunks.abort(state.run)]
     if entry.error:
         return [chunks.error(state.run, entry.error)]
-    answer = state.answer or entries.ModelAnswer(parts=[], reason="stop")
+    answer = state.answer or entries.ModelAnswer(message_id="", parts=[], reason="stop")
     payload = chunks.ending(
         answer,
         state.message_id,

@@ -111,6 +111,7 @@ class Accept:
         self._backend.app.agent(target.agent)
         for branch in (behaviour.active_attributes, behaviour.idle_attributes):
             check_size(with_attributes(signal, branch).to_record(), "signal")
+        _check_ids(target)
         target = await self._resolve(target)
         body = request if request is not None else [signal.to_record(), str(behaviour), queue]
         asked = _Request(
@@ -178,7 +179,6 @@ class Accept:
         """Fill in thread and resource from the run that the target names (2.4.3)."""
         if target.run is None:
             return target
-        check_id(target.run, "runId")
         stored = await self._backend.table.get(keys.run(target.run), keys.RUN)
         if stored is None:
             if target.thread is None or target.resource is None:
@@ -231,7 +231,7 @@ class Accept:
             # It may have been applied: the next attempt meets our nonce then (A6).
             await self._backend.clock.sleep(RETRY_PAUSE)
             return None
-        if accepted and chosen.kind:
+        if accepted and accepted.action != "discard":
             await self._announce(asked.thread, incarnation)
         return accepted
 
@@ -348,6 +348,17 @@ def _new_thread(asked: _Request, incarnation: int, tombstone: Item | None) -> Pu
     index = Index(keys.threads_of(asked.resource), asked.now)
     expect: Expect = tombstone.version if tombstone else ABSENT
     return Put(keys.thread(asked.thread), keys.THREAD, thread.body(), expect, index)
+
+
+def _check_ids(target: Target) -> None:
+    """Check what is given, before anything is read (A1); a run names its thread itself."""
+    for value, field in (
+        (target.thread, "threadId"),
+        (target.resource, "resourceId"),
+        (target.run, "runId"),
+    ):
+        if value is not None or (target.run is None and field != "runId"):
+            check_id(value, field)
 
 
 def _first_state(chosen: Route) -> ReceiptState:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shared.core import keys
-from shared.core.choice import next_start
+from shared.core.choice import Discard, Keep, next_start
 from shared.core.errors import ConditionFailed, LeaseLost, Unavailable, WakelineError
 from shared.core.records import OVER, Active, Run
-from shared.ports import Put, WakeUp
+from shared.ports import Index, Put, WakeUp
 from shared.services import inbox, journal, takeover
-from shared.services.context import Owner, Slice
+from shared.services.context import Owner, Running, Slice
 from shared.services.heartbeat import Heartbeat
 from shared.services.journal import Journal
 from shared.services.loop import RunLoop
@@ -24,13 +25,34 @@ from shared.services.publisher import Publisher
 from shared.services.starts import HISTORY_PAGE, Starter
 
 if TYPE_CHECKING:
-    from shared.ports import Lease
+    from shared.core.choice import Waiting
+    from shared.ports import Item, Lease
     from shared.services.context import Backend
     from shared.services.heartbeat import Beat
 
 log = logging.getLogger(__name__)
 
 UNAVAILABLE_DELAY = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a thread holds: its inbox and the runs named there, its active run, its last entries."""
+
+    waiting: list[Waiting]
+    owned: frozenset[str]
+    active: Item | None
+    tail: list[Item]
+
+    @property
+    def live(self) -> Active | None:
+        """The active run's record."""
+        return Active.of(self.active.body) if self.active else None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Something was done that needs no run."""
 
 
 class Advance:
@@ -66,6 +88,7 @@ class Advance:
             await self._send(wake, UNAVAILABLE_DELAY)
             return
         if lease is None:
+            await self._remind(log_name)
             return
         try:
             told, delay = await self._own(wake, lease, now, slice or self.slice())
@@ -74,6 +97,16 @@ class Advance:
             await self._send(WakeUp(wake.thread, wake.incarnation), 0)
             raise
         await self._after(wake, told, delay)
+
+    async def _remind(self, partition: str) -> None:
+        """Somebody else has the thread: set its cancel flag, if a cancel waits (A9)."""
+        try:
+            for item in await self._backend.table.query(partition, keys.ASKS_PREFIX, limit=1):
+                run = str(item.body.get("run"))
+                if item.body.get("kind") == "cancel":
+                    await self._backend.coordinator.ask_to_stop(partition, run)
+        except Unavailable:
+            log.warning("%s: its owner sees a cancel at its next drain only", partition)
 
     async def _own(
         self, wake: WakeUp, lease: Lease, acquired_at: int, slice: Slice
@@ -88,6 +121,7 @@ class Advance:
                 delay = None if finished else 0
             except HandOver as hand_over:
                 delay = hand_over.delay
+                await self._pause(owner, delay)
             except LeaseLost as lost:
                 log.info("%s: %s", lease.log, lost)
             except ConditionFailed as changed:
@@ -116,31 +150,70 @@ class Advance:
 
     async def _work(self, owner: Owner, wake: WakeUp) -> bool:
         """Tell, then claim or start runs until nothing is left (True) or the slice is over."""
-        table, fresh = self._backend.table, True
+        found = await self._look(owner)
+        await self._tell(owner, wake, found)
         while True:
-            tail = await journal.newest(table, owner.partition, HISTORY_PAGE)
-            active = await table.get(owner.partition, keys.ACTIVE)
-            live = Active.of(active.body) if active else None
-            if fresh:
-                await takeover.tell_missing(self._backend, owner, tail)
-                if wake.run:
-                    owner.told_runs.append(wake.run)
-            if live and live.status in ("suspended", "deleted"):
+            running = await self._begin(owner, found)
+            if running is None:
                 return True
-            if active and live and live.status == "running":
-                running = await takeover.claim(self._backend, owner, active)
-            else:
-                if fresh and tail and owner.beat.lease.last is None:
-                    takeover.resync_idle(owner, tail)
-                started = await self._starter.next(owner, active, tail)
-                if started is None:
-                    return True
-                running = started
-            fresh = False
-            if not await self._loop.drive(owner, running):
-                return False
-            if owner.slice.is_over(self._backend.clock.now()):
-                return False
+            if isinstance(running, Running):
+                if not await self._loop.drive(owner, running):
+                    return False
+                if owner.slice.is_over(self._backend.clock.now()):
+                    return False
+            found = await self._look(owner)
+
+    async def _look(self, owner: Owner) -> _Found:
+        """Read the thread, in this order (C4).
+
+        What leaves the inbox or ends the run meanwhile is in the journal that is read last; and
+        what is built on an older reading fails to commit.
+        """
+        table = self._backend.table
+        waiting, owned = await inbox.read(table, owner.partition)
+        active = await table.get(owner.partition, keys.ACTIVE)
+        tail = await journal.newest(table, owner.partition, HISTORY_PAGE)
+        return _Found(waiting, owned, active, tail)
+
+    async def _tell(self, owner: Owner, wake: WakeUp, found: _Found) -> None:
+        """Bring the log up to the journal's end, before anything else (B2)."""
+        await takeover.tell_missing(self._backend, owner, found.tail)
+        live = found.live
+        if wake.run and not (live and live.run == wake.run):
+            owner.told_runs.append(wake.run)
+        lost = owner.beat.lease.last is None
+        if lost and found.tail and not (live and live.status == "running"):
+            takeover.resync_idle(owner, found.tail)
+
+    async def _begin(self, owner: Owner, found: _Found) -> Running | Settled | None:
+        """Claim the live run, or do what the inbox asks for next; None when that is nothing."""
+        live = found.live
+        if live and live.status in ("suspended", "deleted"):
+            return None
+        if found.active and live and live.status == "running":
+            return await takeover.claim(self._backend, owner, found.active)
+        choice = next_start(found.waiting, found.owned)
+        if choice is None:
+            return None
+        if isinstance(choice, Discard | Keep):
+            await self._starter.settle(owner, choice, found.active, found.tail)
+            return Settled()
+        return await self._starter.start(owner, choice, found.active, found.tail)
+
+    async def _pause(self, owner: Owner, delay: int) -> None:
+        """Let the tick, too, leave a run alone for as long as its provider asked (F4)."""
+        if owner.running is None:
+            return
+        state, table = owner.running.state, self._backend.table
+        stored = await table.get(keys.run(state.run), keys.RUN)
+        if stored is None or stored.index is None:
+            return
+        body = {**stored.body, "paused_at": state.position}
+        due = Index(stored.index.group, self._backend.clock.now() + delay)
+        try:
+            await table.commit([Put(stored.partition, stored.sort, body, stored.version, due)])
+        except ConditionFailed:
+            log.debug("run %s: a tick was faster, and may wake it early", state.run)
 
     async def _release(self, beat: Beat) -> None:
         try:

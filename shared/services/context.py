@@ -60,6 +60,7 @@ class Owner:
     publisher: Publisher
     journal: Journal
     slice: Slice
+    running: Running | None = None
     told_runs: list[str] = field(default_factory=list)
     """Runs whose finish is told, to be taken out of the index after release (F2)."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shared.core import keys
 from shared.core.errors import ConditionFailed, Forbidden, NotFound, Unavailable
 from shared.core.events import END_K, EventId, LogEvent
-from shared.core.records import Active, InboxItem, Thread
+from shared.core.records import Active, InboxItem, Run, Thread
 from shared.ports import ABSENT, Delete, Index, Put, WakeUp
 
 if TYPE_CHECKING:
@@ -131,9 +131,14 @@ class Deletion:
             writes: list[Write] = [
                 Delete(i.partition, i.sort) for i in items if i.sort != keys.ACTIVE
             ]
-            runs = {run for i in items if (run := _run_of(i.body))}
-            writes += [Delete(keys.run(run), keys.RUN) for run in runs]
-            await self._backend.table.commit(writes)
+            for run in {name for i in items if (name := _run_of(i.body))}:
+                head = await self._backend.table.get(keys.run(run), keys.RUN)
+                if head and _is_of(head, partition):
+                    writes.append(Delete(head.partition, head.sort, head.version))
+            try:
+                await self._backend.table.commit(writes)
+            except ConditionFailed:
+                after = None  # a head moved meanwhile: look at all again
 
     async def _again(self, item: Item, body: dict[str, Any], at: int) -> None:
         put = Put(item.partition, item.sort, body, item.version, Index(keys.DUE_PURGE, at))
@@ -141,6 +146,12 @@ class Deletion:
             await self._backend.table.commit([put])
         except ConditionFailed:
             log.debug("another tick purges %s", item.partition)
+
+
+def _is_of(head: Item, partition: str) -> bool:
+    """Tell whether a run belongs to the incarnation that is cleared away."""
+    run = Run.of(head.body)
+    return keys.partition(run.thread, run.incarnation) == partition
 
 
 def _run_of(body: dict[str, Any]) -> str | None:

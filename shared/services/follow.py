@@ -48,16 +48,17 @@ class Follow:
         check_owner(known, resource)
         incarnation = known.incarnation if known else 1
         following = Following(backend, self._tails, thread, resource, incarnation)
+        following.bound = known is not None and not known.deleted
         if cursor and known and cursor.incarnation == incarnation:
-            following.begin(cursor.id, inclusive=True)
+            following.begin(cursor.id)
             return following
         end = await backend.coordinator.last(following.log)
         active = await backend.table.get(following.log, keys.ACTIVE)
         start = Active.of(active.body).start if active else None
         if start is not None:
-            following.begin(EventId(start, 0, 0), inclusive=True, whole=True)
+            following.begin(EventId(start, 0, 0), seen=False)
         else:
-            following.begin(end, inclusive=False)
+            following.begin(end)
         return following
 
 
@@ -83,29 +84,22 @@ class Following:
     def __init__(
         self, backend: Backend, tails: Tails, thread: str, resource: str | None, incarnation: int
     ) -> None:
-        """Follow one incarnation of a thread."""
+        """Follow one incarnation of a thread, which may have to be made first."""
         self._backend, self._tails = backend, tails
         self._thread, self._resource = thread, resource
         self.incarnation = incarnation
-        self._position: EventId | None = None
-        self._inclusive = self._whole = False
+        self.bound = False
+        self.begin(None)
 
     @property
     def log(self) -> str:
         """The log that is followed."""
         return keys.partition(self._thread, self.incarnation)
 
-    @property
-    def _ended(self) -> bool:
-        return self._position is not None and self._position.k == END_K
-
-    def begin(self, position: EventId | None, *, inclusive: bool, whole: bool = False) -> None:
-        """Say where to begin.
-
-        `inclusive`: the event at `position` must be there, or the log has lost it; with `whole`
-        it is shown, otherwise it was seen.
-        """
-        self._position, self._inclusive, self._whole = position, inclusive, whole
+    def begin(self, position: EventId | None, *, seen: bool = True) -> None:
+        """Say where to begin: after an event of the log, or with it if it was not seen."""
+        self._position, self._seen = position, seen
+        self._logged = position is not None
 
     async def batches(self, wait: int) -> AsyncGenerator[list[LogEvent], None]:
         """Give events as they come, and an empty batch whenever none came for `wait` ms.
@@ -114,86 +108,104 @@ class Following:
             Forbidden: meanwhile the thread was made by another resource.
         """
         while True:
-            async with aclosing(self._incarnation(wait)) as batches:
+            async with aclosing(self._one_incarnation(wait)) as batches:
                 async for batch in batches:
                     yield batch
-            known = await read_thread(self._backend, self._thread)
-            check_owner(known, self._resource)
+            self.bound = False
+            known = await self._check()
             self.incarnation = known.incarnation if known else self.incarnation + 1
-            self.begin(None, inclusive=False)
+            self.begin(None)
 
-    async def _incarnation(self, wait: int) -> AsyncGenerator[list[LogEvent], None]:
-        """Follow one incarnation until it is deleted (J2)."""
+    async def _one_incarnation(self, wait: int) -> AsyncGenerator[list[LogEvent], None]:
+        """Follow until the thread is deleted (J2)."""
         async with self._tails.listen(self.log) as listener:
-            if self._inclusive:
-                async for batch in self._resume():
-                    yield batch
             while not self._ended:
                 async for batch in self._catch_up():
                     yield batch
                 while not (listener.behind or self._ended):
                     batch = await listener.next(wait)
                     fresh = [e for e in batch if self._position is None or e.id > self._position]
-                    if fresh or not batch:
-                        async for shown in self._with_lost(fresh):
-                            yield shown
+                    async for shown in self._shown(fresh):
+                        yield shown
+                    if not batch:
+                        yield []
                 listener.reset()
 
-    async def _resume(self) -> AsyncIterator[list[LogEvent]]:
-        """Read from a place that must be in the log; where it is lost, from the journal."""
-        position, coordinator = self._position, self._backend.coordinator
-        if position is None:
-            return
-        for doubt in (DOUBT, 0):
-            found = await coordinator.read(self.log, position, inclusive=True, limit=PAGE)
-            if found and found[0].id == position:
-                async for batch in self._with_lost(found if self._whole else found[1:]):
-                    yield batch
-                return
-            if doubt:
-                await self._backend.clock.sleep(doubt)
-        async for place, batch in rebuild(
-            self._backend, self._thread, self.incarnation, position, seen=not self._whole
-        ):
-            yield await self._passed(batch)
-            # Also back, where the cursor was of a step that never committed, or of another log.
-            self._position = place
+    @property
+    def _ended(self) -> bool:
+        return self._position is not None and self._position.k == END_K
 
     async def _catch_up(self) -> AsyncIterator[list[LogEvent]]:
-        while True:
-            found = await self._backend.coordinator.read(self.log, self._position, limit=PAGE)
-            if not found:
-                return
-            async for shown in self._with_lost(found):
+        """Read the log up to its end; where it lost our place, the journal."""
+        while not self._ended:
+            found = await self._next_page()
+            if found is None:
+                async for batch in self._rebuilt(None):
+                    yield batch
+                continue
+            async for shown in self._shown(found):
                 yield shown
             if len(found) < PAGE:
                 return
 
-    async def _with_lost(self, batch: list[LogEvent]) -> AsyncIterator[list[LogEvent]]:
+    async def _next_page(self) -> list[LogEvent] | None:
+        """Read on from our place; None when the log does not hold it any more (I1)."""
+        coordinator, position = self._backend.coordinator, self._position
+        if position is None or not self._logged:
+            return await coordinator.read(self.log, position, limit=PAGE)
+        for doubt in (DOUBT, 0):
+            found = await coordinator.read(self.log, position, inclusive=True, limit=PAGE + 1)
+            if found and found[0].id == position:
+                return found[1:] if self._seen else found
+            if doubt:
+                await self._backend.clock.sleep(doubt)
+        return None
+
+    async def _shown(self, batch: list[LogEvent]) -> AsyncIterator[list[LogEvent]]:
         """Show a batch; where the log says that it was lost, fill in from the journal (D5)."""
-        for number, event in enumerate(batch):
+        plain: list[LogEvent] = []
+        for event in batch:
             if event.id.k != K_MAX:
+                plain.append(event)
                 continue
-            before = batch[:number]
-            if before:
-                yield await self._passed(before)
-            lost = self._position or EventId(event.id.start, 0, 0)
-            seen = self._position is not None
-            async for _, rebuilt in rebuild(
-                self._backend, self._thread, self.incarnation, lost, seen=seen, until=event.id
-            ):
+            if plain:
+                yield await self._passed(plain)
+                plain = []
+            async for rebuilt in self._rebuilt(event.id):
                 yield rebuilt
-            self._position = event.id
-            async for shown in self._with_lost(batch[number + 1 :]):
-                yield shown
-            return
-        yield await self._passed(batch)
+            self.begin(event.id)
+        if plain:
+            yield await self._passed(plain)
+
+    async def _rebuilt(self, until: EventId | None) -> AsyncIterator[list[LogEvent]]:
+        """Show what the journal has after our place."""
+        await self._check()
+        lost, seen = self._position, self._seen
+        if lost is None:
+            lost, seen = EventId(until.start if until else 0, 0, 0), False
+        begin = lost
+        async for place, batch in rebuild(
+            self._backend, self._thread, self.incarnation, begin, seen=seen, until=until
+        ):
+            if batch:
+                yield batch
+            # Also back, where the cursor was of a step that never committed, or of another log.
+            self._position, self._seen, self._logged = place, True, False
 
     async def _passed(self, batch: list[LogEvent]) -> list[LogEvent]:
-        """Note what is shown, and check the owner again where a run begins (I2)."""
-        if not batch:
-            return batch
-        if self._resource is not None and any(e.id.position == 0 and e.id.k == 0 for e in batch):
-            check_owner(await read_thread(self._backend, self._thread), self._resource)
-        self._position = batch[-1].id
+        """Note what is shown, and check the owner where a run begins (I2)."""
+        if not self.bound or any(e.id.position == 0 and e.id.k == 0 for e in batch):
+            await self._check()
+        self.begin(batch[-1].id)
         return batch
+
+    async def _check(self) -> Thread | None:
+        """Let nothing be shown of a thread of another resource.
+
+        Raises:
+            Forbidden: it is one.
+        """
+        known = await read_thread(self._backend, self._thread)
+        check_owner(known, self._resource)
+        self.bound = known is not None
+        return known

@@ -7,16 +7,20 @@ ends with the invocation, and a tool that blocks the event loop cannot cost the 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from shared.core.errors import LeaseLost, WakelineError
+from shared.core.errors import LeaseLost, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from shared.ports import Clock, Coordinator, Lease
+
+
+log = logging.getLogger(__name__)
 
 
 class Beat:
@@ -117,8 +121,10 @@ class Heartbeat:
             cancelled = self._coordinator.renew(beat.lease, self._ttl)
         except LeaseLost:
             self._tell(loop, beat.lose)
-        except WakelineError:
-            pass  # no answer: `valid_until` stays, and runs out if this goes on
+        except Unavailable:
+            log.debug("no answer: `valid_until` stays, and runs out if this goes on")
+        except Exception:
+            log.exception("a renewal of %s failed", beat.lease.log)
         else:
             until = now + self._ttl
             beat.extend(until)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
 
 from shared.core import keys
 from shared.core.choice import Waiting
 from shared.core.records import InboxItem, Run
+from shared.core.signals import Signal
 from shared.ports import Delete, Put
 
 if TYPE_CHECKING:
@@ -16,24 +20,43 @@ if TYPE_CHECKING:
     from shared.ports import Item, Table, Write
     from shared.settings import Settings
 
+log = logging.getLogger(__name__)
+
 PAGE = 100
-
-
-def waiting(item: Item) -> Waiting:
-    """Read a stored inbox item."""
-    return Waiting(item.sort, item.version, InboxItem.of(item.body))
+OWNERS = ("wake", "queue")
 
 
 async def read(table: Table, partition: str) -> tuple[list[Waiting], frozenset[str]]:
-    """Return the front of the inbox, and the runs named there that have yet to start."""
+    """Return the front of the inbox with its oldest owners, and the runs that have yet to start."""
     items = await table.query(partition, keys.INBOX_PREFIX, limit=PAGE)
-    found = [waiting(item) for item in items]
-    owned = {w.item.run for w in found if w.item.kind in ("wake", "queue")}
-    if len(items) == PAGE:
+    full = len(items) == PAGE
+    if full and not items[-1].sort.startswith(keys.OWNERS_PREFIX):
+        items += await table.query(partition, keys.OWNERS_PREFIX, limit=PAGE)
+    found = [each for item in items if (each := _waiting(item))]
+    owned = {w.item.run for w in found if w.item.kind in OWNERS}
+    if full:
         for run in {w.item.run for w in found} - owned:
             if await _is_prepared(table, run):
                 owned.add(run)
     return found, frozenset(owned)
+
+
+def _waiting(item: Item) -> Waiting | None:
+    """Read a stored item; one of a newer version stays where it is, in nobody's way."""
+    try:
+        read = InboxItem.of(item.body)
+    except ValidationError:
+        log.exception("%s/%s cannot be read by this version", item.partition, item.sort)
+        return None
+    return Waiting(item.sort, item.version, read, broken=not _is_readable(read))
+
+
+def _is_readable(item: InboxItem) -> bool:
+    try:
+        return item.signal is None or bool(Signal.from_record(item.signal))
+    except Exception:
+        log.exception("the signal of run %s cannot be read by this version", item.run)
+        return False
 
 
 async def _is_prepared(table: Table, run: str) -> bool:

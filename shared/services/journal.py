@@ -9,7 +9,7 @@ from shared.core.errors import ConditionFailed, LeaseLost, Unavailable
 from shared.ports import ABSENT, Put
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from shared.core.entries import AnyEntry
     from shared.ports import Clock, Item, Table, Write
@@ -26,13 +26,23 @@ class RunLost(LeaseLost):
     code = "RUN_LOST"
 
 
+class Again(ConditionFailed):
+    """The thread is no longer as it was read; let go of it and look again."""
+
+    def __init__(self, message: str) -> None:
+        """Say what changed."""
+        super().__init__(())
+        self.args = (message,)
+
+
 class Journal:
     """The journal of one thread incarnation, as one owner writes it."""
 
-    def __init__(self, table: Table, partition: str, nonce: str, beat: Beat, clock: Clock) -> None:
-        """Write under `nonce`, which no other owner has."""
-        self._table, self.partition, self.nonce = table, partition, nonce
+    def __init__(self, table: Table, partition: str, owner: str, beat: Beat, clock: Clock) -> None:
+        """Write as `owner`, a name that no other acquisition has."""
+        self._table, self.partition, self._owner = table, partition, owner
         self._beat, self._clock = beat, clock
+        self._written = 0
 
     async def write(
         self, start: int, position: int, entry: AnyEntry, rest: Rest | None = None
@@ -44,12 +54,13 @@ class Journal:
 
         Raises:
             RunLost: the position holds another owner's entry.
+            Again: it holds an earlier entry of ours, whose commit landed after all.
             LeaseLost: no commit was acknowledged while the lease lasted.
         """
         sort = keys.step(start, position)
-        put = Put(
-            self.partition, sort, entry.model_copy(update={"nonce": self.nonce}).body(), ABSENT
-        )
+        self._written += 1
+        nonce = f"{self._owner}.{self._written}"
+        put = Put(self.partition, sort, entry.model_copy(update={"nonce": nonce}).body(), ABSENT)
         again = False
         while True:
             self._beat.check(self._clock.now())
@@ -57,38 +68,34 @@ class Journal:
             try:
                 await self._table.commit(writes)
             except ConditionFailed as failed:
-                mine = self._is_mine(failed, sort)
-                if mine is not None:
-                    if mine:
-                        return
-                    raise RunLost(f"another owner wrote {sort}") from failed
-                again = True
+                stored = next((f.stored for f in failed.failures if f.write.sort == sort), None)
+                if self._is_mine(stored, nonce):
+                    return
             except Unavailable:
-                if await self._holds_mine(sort):
+                if self._is_mine(await self._look(sort), nonce):
                     return
                 await self._clock.sleep(RETRY_PAUSE)
-                again = True
             else:
                 return
+            again = True
 
-    def _is_mine(self, failed: ConditionFailed, sort: str) -> bool | None:
-        """Tell whose entry stands at the position; None when nothing does."""
-        for failure in failed.failures:
-            if failure.write.sort == sort and failure.stored:
-                return bool(failure.stored.body.get("nonce") == self.nonce)
-        return None
-
-    async def _holds_mine(self, sort: str) -> bool:
-        """Look whether a commit without an answer was applied."""
-        try:
-            stored = await self._table.get(self.partition, sort)
-        except Unavailable:
-            return False
+    def _is_mine(self, stored: Item | None, nonce: str) -> bool:
+        """Tell whether the position holds the entry that is being written, or nothing yet."""
         if stored is None:
             return False
-        if stored.body.get("nonce") != self.nonce:
-            raise RunLost(f"another owner wrote {sort}")
-        return True
+        found = str(stored.body.get("nonce"))
+        if found == nonce:
+            return True
+        if found.startswith(f"{self._owner}."):
+            raise Again(f"an earlier entry of ours stands at {stored.sort}")
+        raise RunLost(f"another owner wrote {stored.sort}")
+
+    async def _look(self, sort: str) -> Item | None:
+        """Look whether a commit without an answer was applied; it may also land later."""
+        try:
+            return await self._table.get(self.partition, sort)
+        except Unavailable:
+            return None
 
 
 async def newest(table: Table, partition: str, limit: int) -> list[Item]:
@@ -119,3 +126,17 @@ async def reaching(
             break
         items = older[::-1] + items
     return [entries.read(item.body) for item in items]
+
+
+async def since(
+    table: Table, partition: str, start: int, page: int = 200
+) -> AsyncIterator[tuple[int, int, AnyEntry]]:
+    """Read all entries of the run that began at `start` and of those after it, with their place."""
+    after = keys.run_steps(start)[:-1]  # sorts just before the entries of that run
+    while True:
+        items = await table.query(partition, keys.STEP_PREFIX, after=after, limit=page)
+        for item in items:
+            yield *keys.start_and_position(item.sort), entries.read(item.body)
+        if len(items) < page:
+            return
+        after = items[-1].sort

@@ -10,8 +10,8 @@ from shared.core.limits import DRAIN_COMMITS
 from shared.core.run import CallModel, Commit, Drain, Drained, Failed, Resumed, RunTools, Stop
 from shared.services import inbox
 from shared.services.finish import finish_writes, read_again
+from shared.services.journal import Again
 from shared.services.model_call import ModelCaller
-from shared.services.starts import Changed
 from shared.services.tool_calls import ToolRunner
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from shared.ports import Write
     from shared.services.context import Backend, Owner, Running
     from shared.services.journal import Rest
+
+
+class Stale(Again):
+    """What was drained is no longer in the inbox as it was; drain anew."""
 
 
 class RunLoop:
@@ -39,6 +43,7 @@ class RunLoop:
             LeaseLost: another owner has the run; nothing more may be done here.
             HandOver: the model's provider asked for a long pause.
         """
+        owner.running = running
         owner.beat.watch(running.state.run)
         happening = await self._begin(owner, running)
         while True:
@@ -78,14 +83,11 @@ class RunLoop:
     async def _drain(self, owner: Owner, running: Running) -> Drained:
         """Look into the inbox: what it holds for this run, as a happening (E1)."""
         waiting, owned = await inbox.read(self._backend.table, owner.partition)
-        name = running.state.run
-        taken = choice.drain(
-            waiting,
-            name,
-            owned,
-            takes_signals=run.takes_signals(running.state, self._max_steps(running)),
-        )
-        asked = any(each.item.run == name for each in taken.cancels)
+        state = running.state
+        sees_more = run.takes_signals(state, self._max_steps(running))
+        takes = sees_more and running.drains < DRAIN_COMMITS
+        taken = choice.drain(waiting, state.run, state.agent, owned, takes=takes)
+        asked = any(each.item.run == state.run for each in taken.cancels)
         return Drained(
             taken=taken,
             cancelled=asked or (owner.beat.halt.done() and not owner.beat.lost),
@@ -99,13 +101,13 @@ class RunLoop:
         drained = happening if isinstance(happening, Drained) else None
         try:
             await self._commit(owner, running, entry, drained)
-        except Changed:
+        except Stale:
             return await self._drain(owner, running)
-        left = drained and (drained.taken.notes or drained.taken.more)
-        if left and running.drains < DRAIN_COMMITS:
-            running.drains += 1
-            return await self._drain(owner, running)
-        return Resumed()
+        if drained is None:
+            return Resumed()
+        running.drains += 1
+        left = drained.taken.notes or drained.taken.more
+        return await self._drain(owner, running) if left else Resumed()
 
     async def _commit(
         self, owner: Owner, running: Running, entry: AnyEntry, drained: Drained | None = None
@@ -138,7 +140,7 @@ class RunLoop:
 
         async def take(again: bool) -> Sequence[Write]:
             if again or drained is None:
-                raise Changed
+                raise Stale("the inbox changed")
             kept = isinstance(entry, entries.Note)
             return inbox.take(
                 drained.taken.notes if kept else drained.taken.signals,

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shared.core import chunks, entries, model, telling
-from shared.core.entries import Fault
 from shared.core.errors import LeaseLost, ModelFailed, WakelineError
+from shared.core.limits import MODEL_RETRIES
 from shared.core.run import Answered, Cancelled, Failed
+from shared.services.faults import fault_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
 
     from shared.core.model import ModelPart, ModelRequest
     from shared.core.run import Happening
     from shared.services.context import Backend, Owner, Running
 
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
 BACKOFF = 500
 CLOSING = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[T]):
+    """What came to its end gave this."""
+
+    value: T
 
 
 class HandOver(Exception):
@@ -44,24 +58,29 @@ class ModelCaller:
             LeaseLost: another owner may be at work.
             HandOver: the provider asked for a long pause.
         """
-        state, clock, settings = running.state, self._backend.clock, self._backend.settings
+        state, clock = running.state, self._backend.clock
         opening = telling.before_step(state, clock.now(), state.attempt)
-        for attempt in range(settings.model_retries + 1):
+        for attempt in range(MODEL_RETRIES + 1):
             owner.beat.check(clock.now())
             owner.publisher.tell(opening)
             answer = _Answer(owner, state.run)
             try:
                 request = self._request(running)
                 client = self._backend.model(self._backend.app.agent(state.agent))
-                return await self._consume(owner, answer, client.stream(request))
+                done = await self._unless_halted(owner, answer.read(client.stream(request)))
+                answer.close()
+                return done.value if done else Cancelled(answer.stored())
             except ModelFailed as failed:
-                if not failed.retryable or attempt == settings.model_retries:
-                    return Failed(_fault(failed), answer.stored())
-                await self._pause(failed, attempt)
+                if not failed.retryable or attempt == MODEL_RETRIES:
+                    return Failed(fault_of(failed), answer.stored())
+                if not await self._pause(owner, failed, attempt):
+                    return Cancelled(answer.stored())
             except LeaseLost:
                 raise
-            except WakelineError as error:
-                return Failed(_fault(error), answer.stored())
+            except Exception as error:
+                if not isinstance(error, WakelineError):
+                    log.exception("%s: the model client broke", state.run)
+                return Failed(fault_of(error), answer.stored())
             number = state.attempt + attempt + 1
             opening = [chunks.step_start(state.run, state.message_id, clock.now(), number)]
         raise AssertionError("unreachable: the last attempt returns")
@@ -78,29 +97,33 @@ class ModelCaller:
             tool_choice=options.get("toolChoice"),
         )
 
-    async def _pause(self, failed: ModelFailed, attempt: int) -> None:
+    async def _pause(self, owner: Owner, failed: ModelFailed, attempt: int) -> bool:
+        """Wait before another attempt; False when the run is to stop meanwhile."""
         pause = BACKOFF << attempt if failed.retry_after is None else failed.retry_after
         if pause > self._backend.settings.longest_pause:
             raise HandOver(pause)
-        await self._backend.clock.sleep(pause)
+        return await self._unless_halted(owner, self._backend.clock.sleep(pause)) is not None
 
-    async def _consume(
-        self, owner: Owner, answer: _Answer, stream: AsyncIterator[ModelPart]
-    ) -> Happening:
-        reading = asyncio.ensure_future(answer.read(stream))
-        waits: set[asyncio.Future[Any]] = {reading, owner.beat.halt}
+    async def _unless_halted(self, owner: Owner, work: Coroutine[Any, Any, T]) -> Done[T] | None:
+        """Do something to its end; None when it was cut since the run is to stop.
+
+        Raises:
+            LeaseLost: it was cut since another owner may be at work.
+        """
+        task = asyncio.ensure_future(work)
+        waits: set[asyncio.Future[Any]] = {task, owner.beat.halt}
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            reading.cancel()
-            raise
-        if reading.done():
-            return reading.result()
-        reading.cancel()
-        await asyncio.wait({reading}, timeout=CLOSING)
+        finally:
+            if not task.done():
+                task.cancel()
+        if task.done() and not task.cancelled():
+            return Done(task.result())
+        await asyncio.wait({task}, timeout=CLOSING)
+        task.add_done_callback(_forget)
         if owner.beat.lost:
             raise LeaseLost("the lease was lost during a model call")
-        return Cancelled(answer.stored())
+        return None
 
 
 class _Answer:
@@ -109,9 +132,16 @@ class _Answer:
     def __init__(self, owner: Owner, run: str) -> None:
         self._publisher, self._run = owner.publisher, run
         self._parts: dict[str, entries.Part] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """Take nothing more: a client may be slow to stop, and its run may be over."""
+        self._closed = True
 
     async def read(self, stream: AsyncIterator[ModelPart]) -> Happening:
         async for part in stream:
+            if self._closed:
+                break
             if isinstance(part, model.Finished):
                 return Answered(self.stored(), part.reason, part.usage, part.model_id)
             self._gather(part)
@@ -157,5 +187,7 @@ class _Answer:
         return id
 
 
-def _fault(error: WakelineError) -> Fault:
-    return Fault(name=type(error).__name__, message=str(error))
+def _forget(task: asyncio.Future[Any]) -> None:
+    """Let nobody complain of how a task ended that was cut."""
+    if not task.cancelled():
+        task.exception()

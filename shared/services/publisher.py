@@ -43,7 +43,7 @@ class Publisher:
         self.start = self.position = self.k = self.index = 0
         self._pending: list[LogEvent] = []
         self._bytes = 0
-        self._followed = True
+        self._followed, self._closed = True, False
         self._last_flush = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -54,6 +54,8 @@ class Publisher:
 
     def tell(self, chunks: Iterable[Chunk]) -> None:
         """Number chunks and send them soon: the first after a pause at once."""
+        if self._closed:
+            return
         for chunk in chunks:
             id = EventId(self.start, self.position, self.k)
             event = LogEvent.make(self._incarnation, id, self.index, chunk)
@@ -80,7 +82,7 @@ class Publisher:
     def close(self) -> None:
         """Drop what was not sent; whoever goes on tells it."""
         self._cancel_timer()
-        self._pending = []
+        self._pending, self._closed = [], True
 
     def _schedule(self) -> None:
         if self._flushing or self._beat.lost:

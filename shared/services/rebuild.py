@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shared.core import entries, keys, run, telling
+from shared.core import keys, run, telling
 from shared.core.events import K_MAX, EventId, LogEvent
+from shared.services import journal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from shared.core.events import Chunk
     from shared.core.run import RunState
     from shared.services.context import Backend
-
-PAGE = 100
 
 
 async def rebuild(
@@ -37,29 +36,23 @@ async def rebuild(
     place = lost
     yield None, [LogEvent.make(incarnation, lost, 0, {"type": "resync"})]
     state: RunState | None = None
-    after = keys.run_steps(lost.start)[:-1]  # sorts just before the entries of that run
-    while True:
-        page = await backend.table.query(partition, keys.STEP_PREFIX, after=after, limit=PAGE)
-        for item in page:
-            start, position = keys.start_and_position(item.sort)
-            entry = entries.read(item.body)
-            chunks = _chunks(state if position else None, entry)
-            state = run.fold(state, entry) if position and state else run.begin(entry, start)
-            end = EventId(start, position, K_MAX)
-            if until and end > until:
-                return
-            known = not chunks or _has(lost, start, position, entry, seen=seen)
-            yield end, [] if known else _events(incarnation, place, end, entry, chunks)
-            place = end
-        if len(page) < PAGE:
+    async for start, position, entry in journal.since(backend.table, partition, lost.start):
+        unseen = not seen or lost < EventId(start, position, 0)
+        before = state if position else None
+        chunks = _chunks(before, entry, step_open=unseen)
+        state = run.fold(before, entry) if before else run.begin(entry, start)
+        end = EventId(start, position, K_MAX)
+        if until and end > until:
             return
-        after = page[-1].sort
+        known = not chunks or _has(lost, start, position, entry, seen=seen)
+        yield end, [] if known else _events(incarnation, place, end, entry, chunks)
+        place = end
 
 
-def _chunks(state: RunState | None, entry: AnyEntry) -> list[Chunk]:
+def _chunks(state: RunState | None, entry: AnyEntry, *, step_open: bool) -> list[Chunk]:
     if state is None:
         return telling.opening(entry)
-    return telling.whole(state, entry, step_open=True)
+    return telling.whole(state, entry, step_open=step_open)
 
 
 def _has(lost: EventId, start: int, position: int, entry: AnyEntry, *, seen: bool) -> bool:

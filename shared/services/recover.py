@@ -67,14 +67,17 @@ class Recover:
         return len(woken)
 
     async def _alone(self, look: Awaitable[T], item: Item) -> T | None:
-        """Look at one record; one that cannot be read is not in the way of the others."""
+        """Look at one record; one that cannot be read is put off, out of the others' way."""
         try:
             return await look
         except Unavailable:
             raise
         except Exception:
             log.exception("tick: %s/%s cannot be looked after", item.partition, item.sort)
-            return None
+        stored = await self._backend.table.get(item.partition, item.sort)
+        if stored:
+            await self._postpone(stored, self._backend.clock.now() + LONGEST_POSTPONE)
+        return None
 
     async def _due_run(self, seen: Item, now: int) -> WakeUp | None:
         """A run whose owner lives is looked at later; any other is announced by name."""

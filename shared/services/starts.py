@@ -5,22 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shared.core import entries, keys, run, telling
-from shared.core.choice import Discard, Keep, Leftovers, Owned, Waiting, next_start
-from shared.core.errors import ConditionFailed
+from shared.core.choice import Discard, Keep, Leftovers, Owned, Waiting
+from shared.core.entries import Fault
 from shared.core.prompt import Prompt, recent
 from shared.core.records import Active, Run
-from shared.core.run import Resumed
+from shared.core.run import Failed, Resumed
 from shared.ports import ABSENT, Check, Index, Put
 from shared.services import inbox, journal
 from shared.services.context import Running
+from shared.services.journal import Again
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shared.core.records import InboxItem, ReceiptState, RunStatus
+    from shared.core.run import Happening
     from shared.ports import Expect, Item, Write
     from shared.services.context import Backend, Owner
 
 HISTORY_PAGE = 40
+CHANGED = "the inbox or the active run changed"
 
 
 class Starter:
@@ -30,70 +34,88 @@ class Starter:
         """Work on a backend."""
         self._backend = backend
 
-    async def next(self, owner: Owner, active: Item | None, tail: list[Item]) -> Running | None:
-        """Start the next run, after whatever needs none; None when nothing is startable.
-
-        `tail` holds the newest journal entries, told already; `active` must not be a live run.
+    async def settle(
+        self, owner: Owner, choice: Discard | Keep, active: Item | None, tail: list[Item]
+    ) -> None:
+        """Do away with what needs no run.
 
         Raises:
-            ConditionFailed: somebody else changed the thread; read it again.
+            ConditionFailed: somebody else changed the thread; look at it again.
             RunLost: another owner is at work.
         """
-        waiting, owned = await inbox.read(self._backend.table, owner.partition)
-        choice = next_start(waiting, owned)
-        while isinstance(choice, Discard | Keep):
-            tail = await self._settle(owner, choice, active, tail)
-            waiting, owned = await inbox.read(self._backend.table, owner.partition)
-            choice = next_start(waiting, owned)
-        if choice is None:
-            return None
-        return await self._start(owner, choice, active, tail)
-
-    async def _settle(
-        self, owner: Owner, choice: Discard | Keep, active: Item | None, tail: list[Item]
-    ) -> list[Item]:
         if isinstance(choice, Keep):
-            return await self._keep(owner, choice.item, active, tail)
+            await self._keep(owner, choice.item, active, tail)
+            return
         now = self._backend.clock.now()
         owner.beat.check(now)
-        writes = inbox.take(
-            choice.items, "discarded", run="", position=0, now=now, settings=self._backend.settings
-        )
-        await self._backend.table.commit(writes)
-        return tail
+        await self._backend.table.commit(self._take(choice.items, choice.state, "", now))
 
     async def _keep(
         self, owner: Owner, kept: Waiting, active: Item | None, tail: list[Item]
-    ) -> list[Item]:
+    ) -> None:
         """Store a signal as a run of one entry, if no run is live (A7, B5)."""
         start, at, rows = self._place(tail)
-        signal = kept.item.signal or {}
-        name = str(signal.get("id"))
-        note = entries.Note(run=name, agent=kept.item.agent, signals=entries.stamp([signal], at))
-        note = note.model_copy(update={"at": at, "rows": rows + _stored(note.signals)})
+        signals = entries.stamp([kept.item.signal or {}], at)
+        head = self._fresh(owner, kept.item, "completed").model_copy(
+            update={"start": start, "finished_at": at}
+        )
+        note = entries.Note(
+            run=head.run, agent=head.agent, signals=signals, at=at, rows=rows + _stored(signals)
+        )
         note = note.model_copy(update={"k1": len(telling.opening(note))})
 
         async def rest(again: bool) -> Sequence[Write]:
             if again:
-                raise Changed
-            taken = inbox.take(
-                [kept], "persisted", run=name, position=0, now=at, settings=self._backend.settings
-            )
+                raise Again(CHANGED)
             expect: Expect = active.version if active else ABSENT
-            return [Check(owner.partition, keys.ACTIVE, expect), *taken]
+            return [
+                Check(owner.partition, keys.ACTIVE, expect),
+                Put(keys.run(head.run), keys.RUN, head.body(), ABSENT, self._due(head, at)),
+                *self._take([kept], "persisted", head.run, at),
+            ]
 
         await owner.journal.write(start, 0, note, rest)
         owner.publisher.place(start, 0, 0, 0)
         owner.publisher.tell(telling.opening(note))
-        return await journal.newest(self._backend.table, owner.partition, HISTORY_PAGE)
+        await owner.publisher.flush()
+        owner.told_runs.append(head.run)
 
-    async def _start(
+    def _take(
+        self, items: Sequence[Waiting], state: ReceiptState, run_id: str, now: int
+    ) -> list[Write]:
+        settings = self._backend.settings
+        return inbox.take(items, state, run=run_id, position=0, now=now, settings=settings)
+
+    def _fresh(self, owner: Owner, item: InboxItem, status: RunStatus) -> Run:
+        """Make the head of a run that nobody was told of."""
+        return Run(
+            run=self._backend.ids.new(),
+            thread=owner.thread,
+            resource=item.resource,
+            agent=item.agent,
+            incarnation=owner.incarnation,
+            status=status,
+            options=item.options,
+            created_at=self._backend.clock.now(),
+        )
+
+    async def start(
         self, owner: Owner, choice: Leftovers | Owned, active: Item | None, tail: list[Item]
     ) -> Running:
+        """Begin a run.
+
+        `tail` holds the newest journal entries, told already; `active` must not be a live run.
+
+        Raises:
+            ConditionFailed: somebody else changed the thread; look at it again.
+            RunLost: another owner is at work.
+        """
         head, version = await self._head(choice, owner)
         items = choice.items
         start, at, rows = self._place(tail)
-        signals = entries.stamp([w.item.signal for w in items if w.item.signal], at)
+        signals = entries.stamp(
+            [w.item.signal for w in items if w.item.signal and not w.broken], at
+        )
         entry = entries.Input(
             run=head.run,
             agent=head.agent,
@@ -108,19 +130,12 @@ class Starter:
 
         async def rest(again: bool) -> Sequence[Write]:
             if again:
-                raise Changed
+                raise Again(CHANGED)
             expect: Expect = active.version if active else ABSENT
             return [
                 Put(owner.partition, keys.ACTIVE, now_active.body(), expect),
                 Put(keys.run(head.run), keys.RUN, head.body(), version, self._due(head, at)),
-                *inbox.take(
-                    items,
-                    "delivered",
-                    run=head.run,
-                    position=0,
-                    now=at,
-                    settings=self._backend.settings,
-                ),
+                *self._take(items, "delivered", head.run, at),
             ]
 
         await owner.journal.write(start, 0, entry, rest)
@@ -134,24 +149,19 @@ class Starter:
             active=now_active,
             active_version=_after(active.version if active else ABSENT),
             prompt=await self._prompt(owner, head, tail, entry),
-            begin_with=None if isinstance(choice, Owned) and choice.more else Resumed(),
+            begin_with=_first(choice),
         )
 
     async def _head(self, choice: Leftovers | Owned, owner: Owner) -> tuple[Run, Expect]:
         """Give the run to start, and the version of its stored head."""
         item = choice.items[0].item
         stored = await self._backend.table.get(keys.run(item.run), keys.RUN)
-        head = Run(
-            run=item.run if isinstance(choice, Owned) else self._backend.ids.new(),
-            thread=owner.thread,
-            resource=item.resource,
-            agent=item.agent,
-            incarnation=owner.incarnation,
-            status="running",
-            options=Run.of(stored.body).options if stored else item.options,
-            created_at=self._backend.clock.now(),
-        )
-        return head, stored.version if stored and isinstance(choice, Owned) else ABSENT
+        fresh = self._fresh(owner, item, "running")
+        if isinstance(choice, Owned):
+            head = fresh.model_copy(update={"run": item.run})
+            return head, stored.version if stored else ABSENT
+        options = Run.of(stored.body).options if stored else {}
+        return fresh.model_copy(update={"options": options}), ABSENT
 
     def _place(self, tail: list[Item]) -> tuple[int, int, int]:
         """Give the next run's start, its first moment, and the thread's rows so far (D1)."""
@@ -180,11 +190,12 @@ class Starter:
         return prompt
 
 
-class Changed(ConditionFailed):
-    """The thread is no longer as it was read; look at it again."""
-
-    def __init__(self) -> None:
-        super().__init__(())
+def _first(choice: Leftovers | Owned) -> Happening | None:
+    """Say with what the loop begins; None: with a look into the inbox."""
+    if any(each.broken for each in choice.items):
+        message = "the signal that woke the run cannot be read by this version"
+        return Failed(Fault(name="Unreadable", message=message))
+    return None if isinstance(choice, Owned) and choice.more else Resumed()
 
 
 def _after(version: Expect) -> int:

@@ -84,8 +84,9 @@ class Tail:
                 batch = await self._coordinator.read(
                     self._name, self.position, limit=PAGE, wait=WAIT
                 )
-            except Unavailable as error:
-                log.warning("log %s: %s", self._name, error)
+            except Exception as error:
+                level = logging.WARNING if isinstance(error, Unavailable) else logging.ERROR
+                log.log(level, "log %s: %s", self._name, error)
                 await asyncio.sleep(RETRY)
                 continue
             if batch:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from shared.core import entries, keys, run, telling
@@ -14,13 +15,15 @@ from shared.core.records import Active, Run
 from shared.core.run import Cancelled, Resumed
 from shared.services import journal
 from shared.services.context import Running
-from shared.services.journal import RunLost
+from shared.services.journal import Again, RunLost
 
 if TYPE_CHECKING:
     from shared.core.entries import AnyEntry
     from shared.core.run import RunState
     from shared.ports import Item
     from shared.services.context import Backend, Owner
+
+log = logging.getLogger(__name__)
 
 RESYNC_INDEX = 1_000_000
 RESYNC = "resync"
@@ -35,12 +38,12 @@ async def tell_missing(backend: Backend, owner: Owner, tail: list[Item]) -> None
     last = owner.beat.lease.last or (NOTHING if is_first(tail) else None)
     if not tail or last is None or _is_told(tail[-1], last):
         return
-    start, _ = keys.start_and_position(tail[-1].sort)
-    stored = await journal.of_run(backend.table, owner.partition, start)
     state: RunState | None = None
-    for position, entry in enumerate(stored):
-        _tell_entry(owner, EventId(start, position, 0), state, entry, last)
-        state = run.fold(state, entry) if state else run.begin(entry, start)
+    begin = last.start or keys.start_and_position(tail[0].sort)[0]
+    async for start, position, entry in journal.since(backend.table, owner.partition, begin):
+        before = state if position else None
+        _tell_entry(owner, EventId(start, position, 0), before, entry, last)
+        state = run.fold(before, entry) if before else run.begin(entry, start)
     await owner.publisher.flush()
 
 
@@ -108,25 +111,33 @@ async def claim(backend: Backend, owner: Owner, active: Item) -> Running:
     held = Active.of(active.body)
     if held.start is None:
         raise RunLost(f"run {held.run} has not begun")
-    stored = await journal.of_run(backend.table, owner.partition, held.start)
-    head = await backend.table.get(keys.run(held.run), keys.RUN)
-    if not stored or head is None:
-        raise RunLost(f"run {held.run} has no records")
-    state = run.begin(stored[0], held.start)
-    for entry in stored[1:]:
-        state = run.fold(state, entry)
-    entry = _claim_entry(backend, owner, state)
-    await owner.journal.write(state.start, state.position, entry)
+    while True:
+        stored = await journal.of_run(backend.table, owner.partition, held.start)
+        head_item = await backend.table.get(keys.run(held.run), keys.RUN)
+        if not stored or head_item is None:
+            raise RunLost(f"run {held.run} has no records")
+        state = run.begin(stored[0], held.start)
+        for entry in stored[1:]:
+            state = run.fold(state, entry)
+        if state.status != "running":
+            raise Again(f"run {held.run} has ended meanwhile")
+        head = Run.of(head_item.body)
+        claimed = _claim_entry(backend, owner, state, calm=head.paused_at == state.position)
+        try:
+            await owner.journal.write(state.start, state.position, claimed)
+            break
+        except RunLost:
+            log.info("%s: another owner was at %d; one position on", held.run, state.position)
     if _lost_log(owner, state):
-        owner.publisher.place(state.start, state.position, K_MAX, entry.index0 - 1)
+        owner.publisher.place(state.start, state.position, K_MAX, claimed.index0 - 1)
         owner.publisher.tell([{"type": RESYNC, "runId": state.run}])
-    state = run.fold(state, entry)
+    state = run.fold(state, claimed)
     owner.publisher.place(state.start, state.position, 0, state.index)
     stop = await backend.table.get(owner.partition, keys.cancel(state.run))
     return Running(
         state=state,
-        run=Run.of(head.body),
-        run_version=head.version,
+        run=head,
+        run_version=head_item.version,
         active=held,
         active_version=active.version,
         prompt=await _prompt(backend, owner, state, stored),
@@ -139,7 +150,7 @@ def _lost_log(owner: Owner, state: RunState) -> bool:
     return owner.beat.lease.last is None and owner.publisher.start != state.start
 
 
-def _claim_entry(backend: Backend, owner: Owner, state: RunState) -> entries.Claim:
+def _claim_entry(backend: Backend, owner: Owner, state: RunState, *, calm: bool) -> entries.Claim:
     """Count what the owner before had streamed at this position."""
     last = owner.beat.lease.last
     k = last.k + 1 if last and last[:2] == (state.start, state.position) else 0
@@ -147,7 +158,15 @@ def _claim_entry(backend: Backend, owner: Owner, state: RunState) -> entries.Cla
     if _lost_log(owner, state):
         index = state.index + RESYNC_INDEX
     at = max(backend.clock.now(), state.at + 1)
-    return entries.Claim(at=at, rows=state.rows, k0=k, k1=k, index0=index)
+    return entries.Claim(
+        at=at,
+        rows=state.rows,
+        k0=k,
+        k1=k,
+        index0=index,
+        half_told=k > 0 or last is None,
+        calm=calm,
+    )
 
 
 async def _prompt(

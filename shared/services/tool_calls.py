@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
 from shared.core import entries
-from shared.core.entries import Fault
 from shared.core.errors import LeaseLost
 from shared.core.run import Cancelled, Resumed
 from shared.core.tool import InvalidArguments, ToolContext
 from shared.services.blocking import in_thread
+from shared.services.faults import fault, fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from shared.core.entries import Call, Result
+    from shared.core.entries import Call, Fault, Result
     from shared.core.run import Happening
     from shared.services.context import Backend, Owner, Running
 
@@ -45,21 +45,26 @@ class ToolRunner:
         Raises:
             LeaseLost: another owner may be at work; what still runs is cut.
         """
-        owner.beat.check(self._backend.clock.now())
-        agent = self._backend.app.agent(running.state.agent)
-        gate = asyncio.Semaphore(agent.tool_call_concurrency)
+        limit = self._backend.app.agent(running.state.agent).tool_call_concurrency
         stopped = threading.Event()
-        tasks: set[asyncio.Future[Result]] = {
-            asyncio.ensure_future(self._answer(running, call, gate, stopped)) for call in calls
-        }
+        waiting = list(calls)
+        tasks: list[asyncio.Future[Result]] = []
         try:
-            while tasks:
-                done, tasks = await self._first(owner, tasks)
+            while waiting or tasks:
+                while waiting and len(tasks) < limit:
+                    # Every earlier put is acknowledged here, and the lease must be ours (C3).
+                    owner.beat.check(self._backend.clock.now())
+                    answer = self._answer(running, waiting.pop(0), stopped)
+                    tasks.append(asyncio.ensure_future(answer))
+                waits: set[asyncio.Future[Any]] = {*tasks, owner.beat.halt}
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                done = [task for task in tasks if task.done()]
+                tasks = [task for task in tasks if not task.done()]
                 for task in done:
                     await commit(task.result())
                 if owner.beat.lost:
                     raise LeaseLost("the lease was lost while tools ran")
-                if tasks and owner.beat.halt.done():
+                if (waiting or tasks) and owner.beat.halt.done():
                     return Cancelled()
         finally:
             stopped.set()
@@ -67,43 +72,29 @@ class ToolRunner:
                 task.cancel()
         return Resumed()
 
-    async def _first(
-        self, owner: Owner, tasks: set[asyncio.Future[Result]]
-    ) -> tuple[list[asyncio.Future[Result]], set[asyncio.Future[Result]]]:
-        waits: set[asyncio.Future[object]] = {*tasks, owner.beat.halt}  # type: ignore[arg-type]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        done = [task for task in tasks if task.done()]
-        return done, {task for task in tasks if not task.done()}
-
-    async def _answer(
-        self, running: Running, call: Call, gate: asyncio.Semaphore, stopped: threading.Event
-    ) -> Result:
-        async with gate:
-            agent = self._backend.app.agent(running.state.agent)
-            offered = agent.offered(running.run.options.get("activeTools"))
-            tool = offered.get(call.name)
-            if tool is None:
-                known = ", ".join(offered) or "none"
-                return _failed(
-                    call,
-                    "ToolNotFoundError",
-                    f"Tool {call.name!r} not found. Available tools: {known}",
-                )
-            try:
-                output = await tool.run(call.args, self._context(running, call, stopped), in_thread)
-            except InvalidArguments as error:
-                output = error.value
-            except Exception as error:
-                return _failed(call, type(error).__name__, str(error))
-            except asyncio.CancelledError:
-                if _is_cut():
-                    raise
-                return _failed(call, "CancelledError", "the tool cancelled itself")
-            size = len(to_json(output))
-            if size > MAX_RESULT:
-                text = f"the result has {size} bytes as JSON; at most {MAX_RESULT} can be stored"
-                return _failed(call, "ResultTooLarge", text)
-            return entries.Result(call_id=call.call_id, name=call.name, output=output)
+    async def _answer(self, running: Running, call: Call, stopped: threading.Event) -> Result:
+        agent = self._backend.app.agent(running.state.agent)
+        offered = agent.offered(running.run.options.get("activeTools"))
+        tool = offered.get(call.name)
+        if tool is None:
+            known = ", ".join(offered) or "none"
+            text = f"Tool {call.name!r} not found. Available tools: {known}"
+            return _failed(call, fault("ToolNotFoundError", text))
+        try:
+            output = await tool.run(call.args, self._context(running, call, stopped), in_thread)
+        except InvalidArguments as error:
+            output = error.value
+        except Exception as error:
+            return _failed(call, fault_of(error))
+        except asyncio.CancelledError:
+            if _is_cut():
+                raise
+            return _failed(call, fault("CancelledError", "the tool cancelled itself"))
+        size = len(to_json(output))
+        if size > MAX_RESULT:
+            text = f"the result has {size} bytes as JSON; at most {MAX_RESULT} can be stored"
+            return _failed(call, fault("ResultTooLarge", text))
+        return entries.Result(call_id=call.call_id, name=call.name, output=output)
 
     @staticmethod
     def _context(running: Running, call: Call, stopped: threading.Event) -> ToolContext:
@@ -129,8 +120,5 @@ def _is_cut() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _failed(call: Call, name: str, message: str) -> Result:
-    message = message.encode("utf-8", "replace").decode()
-    return entries.Result(
-        call_id=call.call_id, name=call.name, error=Fault(name=name, message=message)
-    )
+def _failed(call: Call, error: Fault) -> Result:
+    return entries.Result(call_id=call.call_id, name=call.name, error=error)

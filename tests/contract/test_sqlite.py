@@ -131,6 +131,15 @@ def test_a_block_that_fails_is_rolled_back(database: Database) -> None:
     assert len(database.rows("SELECT * FROM logs")) == 1
 
 
+def test_a_transaction_takes_the_write_lock_at_once(database: Database, path: Path) -> None:
+    with (
+        closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other,
+        database.transaction(),
+        pytest.raises(sqlite3.OperationalError),
+    ):
+        other.execute("BEGIN IMMEDIATE")
+
+
 def test_threads_have_connections_of_their_own_and_leave_them(database: Database) -> None:
     mine = database.connection()
     seen: list[sqlite3.Connection] = []
@@ -211,15 +220,17 @@ async def test_waiting_ends_when_the_database_is_closed(
         await reader
 
 
+@pytest.mark.parametrize("woken", [False, True])
 async def test_a_clock_that_steps_back_does_not_prolong_a_wait(
-    database: Database, clock: VirtualClock, notices: Notices
+    database: Database, clock: VirtualClock, notices: Notices, woken: bool
 ) -> None:
     queue = SqliteWakeQueue(database, clock, notices)
     receiver = asyncio.create_task(queue.receive(limit=1, wait=MINUTE, hold=MINUTE))
     await asyncio.sleep(0)
     clock.set(clock.now() - 100 * MINUTE)
     await clock.run(MINUTE // 2)
-    await queue.send(WakeUp("t", 1), delay=1_000 * MINUTE)
+    if woken:
+        await queue.send(WakeUp("t", 1), delay=1_000 * MINUTE)
     await clock.run(MINUTE)
 
     assert await receiver == []

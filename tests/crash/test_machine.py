@@ -27,12 +27,12 @@ from shared.core.route import Behaviour
 from shared.core.signal_input import parse_signal
 from shared.ports import WakeUp
 from shared.services.accept import Target
-from tests.contract.faults import Fault, Faults, Killed
+from tests.contract.faults import Fault, Faults
 from tests.crash.machine_app import AGENTS, app
 from tests.crash.world import RESOURCE, SETTINGS, THREAD, World
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Coroutine
 
     from shared.bootstrap import System
     from shared.core.entries import AnyEntry

@@ -43,7 +43,8 @@ def answer(*parts: Part, **more: Any) -> entries.ModelAnswer:
     """An answer, whose reason is what its parts say."""
     asks = any(isinstance(part, entries.Call) for part in parts)
     reason = "tool-calls" if asks else "stop"
-    return entries.ModelAnswer(**{"parts": list(parts), "reason": reason, "usage": ONE, **more})
+    fields = {"message_id": MESSAGE, "parts": list(parts), "reason": reason, "usage": ONE}
+    return entries.ModelAnswer.model_validate({**fields, **more})
 
 
 def result(id: str, output: Any = "done", **more: Any) -> entries.Result:
@@ -54,7 +55,8 @@ def finish(status: str = "completed", **more: Any) -> entries.Finish:
     reasons = {"completed": "stop", "failed": "error", "cancelled": "abort"}
     if status == "failed":
         more = {"error": entries.Fault(name="ModelFailed", message="it broke"), **more}
-    return entries.Finish.model_validate({"status": status, "reason": reasons[status], **more})
+    fields = {"message_id": MESSAGE, "status": status, "reason": reasons[status]}
+    return entries.Finish.model_validate({**fields, **more})
 
 
 def begun(*signals: dict[str, Any], **more: Any) -> entries.Input:
@@ -139,36 +141,44 @@ class Book:
     def _entry(self, move: str, n: int) -> AnyEntry | None:
         state = self._state
         if state is None or state.status != "running":
-            if move == "note":
-                return entries.Note(run=f"n{n}", agent=AGENT, signals=[record(f"s{n}")])
-            if move == "input":
-                return begun(record(f"s{n}"), run=f"run-{n}", message_id=f"message-{n}")
-            return None
-        if move == "result" and state.open_calls:
-            return result(state.open_calls[-1].call_id, n)
+            return self._beginning(move, n)
         if move in ("finish", "fail", "cancel", "cut", "claim"):
-            return self._ending(move, n)
-        if state.open_calls or move in ("input", "result"):
-            return None
+            return self._ending(move, n, state.message_id)
+        if state.open_calls:
+            return result(state.open_calls[-1].call_id, n) if move == "result" else None
+        return self._middle(move, n, state.message_id)
+
+    @staticmethod
+    def _beginning(move: str, n: int) -> AnyEntry | None:
+        if move == "note":
+            return entries.Note(run=f"n{n}", agent=AGENT, signals=[record(f"s{n}")])
+        if move == "input":
+            return begun(record(f"s{n}"), run=f"run-{n}", message_id=f"message-{n}")
+        return None
+
+    @staticmethod
+    def _middle(move: str, n: int, message: str) -> AnyEntry | None:
+        kept = {"message_id": f"note-{n}", "signals": [record(f"s{n}")]}
         made: dict[str, AnyEntry] = {
-            "answer": answer(text(f"words {n}")),
-            "one call": answer(call(f"c{n}")),
-            "two calls": answer(text(f"words {n}"), call("a"), call("b")),
+            "answer": answer(text(f"words {n}"), message_id=message),
+            "one call": answer(call(f"c{n}"), message_id=message),
+            "two calls": answer(text(f"words {n}"), call("a"), call("b"), message_id=message),
             "signal": entries.Signals(message_id=f"message-{n}", signals=[record(f"s{n}")]),
             "transient": entries.Signals(
                 message_id=f"message-{n}", signals=[record(f"s{n}", transient=True)]
             ),
-            "note": entries.Note(signals=[record(f"s{n}")]),
+            "note": entries.Note.model_validate(kept),
         }
-        return made[move]
+        return made.get(move)
 
     @staticmethod
-    def _ending(move: str, n: int) -> AnyEntry:
+    def _ending(move: str, n: int, message: str) -> AnyEntry:
         if move == "claim":
             return entries.Claim()
         if move == "cut":
-            return finish("cancelled", parts=[text(f"half {n}")])
-        return finish({"finish": "completed", "fail": "failed", "cancel": "cancelled"}[move])
+            return finish("cancelled", parts=[text(f"half {n}")], message_id=message)
+        statuses = {"finish": "completed", "fail": "failed", "cancel": "cancelled"}
+        return finish(statuses[move], message_id=message)
 
     def _write(self, entry: AnyEntry) -> None:
         last = self.entries[-1] if self.entries else None

@@ -76,7 +76,8 @@ def test_one_assistant_row_over_all_tool_steps() -> None:
 
 def test_a_signal_between_two_answers_parts_them() -> None:
     taken = Signals(message_id="next", signals=[record("s")])
-    made = fold(begun(), answer(text("one")), taken, answer(text("two")), finish())
+    second = answer(text("two"), message_id="next")
+    made = fold(begun(), answer(text("one")), taken, second, finish(message_id="next"))
     assert [row["id"] for row in made] == ["m1", MESSAGE, "s", "next"]
 
 
@@ -85,11 +86,12 @@ def test_several_signals_are_rows_one_ms_apart() -> None:
     assert [row["createdAt"] for row in made] == [iso(START), iso(START + 1)]
 
 
-def test_a_note_in_mid_run_leaves_the_answer_whole() -> None:
-    note = Note(signals=[record("n")])
-    made = fold(begun(), answer(call("c1")), result("c1"), note, answer(text("two")), finish())
-    assert [row["id"] for row in made] == ["m1", MESSAGE, "n"]
-    assert [part["type"] for part in parts(made[1])] == ["tool-invocation", "text"]
+def test_a_note_in_mid_run_takes_nothing_from_the_answer() -> None:
+    made = Book().play(["input", "one call", "result", "note", "answer", "finish"]).entries
+    said = [part for row in fold(*made) if row["role"] == "assistant" for part in parts(row)]
+    assert [part["type"] for part in said] == ["tool-invocation", "text"]
+    assert invocation(said[0])["state"] == "result"
+    assert all(row["id"] for row in fold(*made))
 
 
 def test_transient_signals_have_no_row() -> None:
@@ -138,7 +140,8 @@ def test_calls_of_two_steps_with_one_id_keep_their_own_results() -> None:
 def test_runs_of_a_thread_follow_one_another() -> None:
     lone = Note(run="n", agent="agent", signals=[record("n")])
     second = begun(record("m2"), run="run-2", message_id="message-2")
-    made = fold(begun(), answer(text("1")), finish(), lone, second, answer(text("2")), finish())
+    two = answer(text("2"), message_id="message-2")
+    made = fold(begun(), answer(text("1")), finish(), lone, second, two, finish())
     assert [row["id"] for row in made] == ["m1", MESSAGE, "n", "m2", "message-2"]
 
 

@@ -26,13 +26,16 @@ RETENTION = 24 * HOUR
 IDLE = 30 * RETENTION
 CAP = 100_000
 
+# A lease that ends later than any could is of before the clock stepped back: its owner would have
+# renewed it since, so it is free (the fence keeps that safe).
 # Whose token holds the lease already keeps its fence; anybody else gets a higher one.
 _ACQUIRE = """
-    INSERT INTO logs (name, token, fence, expires) VALUES (?1, ?2, max(1, ?3), ?3 + ?4)
+    INSERT INTO logs (name, token, fence, expires, ttl)
+    VALUES (?1, ?2, max(1, ?3), ?3 + ?4, ?4)
     ON CONFLICT (name) DO UPDATE SET
         fence = CASE WHEN token = ?2 AND expires > ?3 THEN fence ELSE max(fence + 1, ?3) END,
-        token = ?2, expires = ?3 + ?4
-    WHERE token = '' OR token = ?2 OR expires <= ?3
+        token = ?2, expires = ?3 + ?4, ttl = ?4
+    WHERE token = '' OR token = ?2 OR expires <= ?3 OR expires > ?3 + 2 * ttl
     RETURNING fence, last_start, last_sequence, last_index
 """
 _RENEW = """
@@ -40,7 +43,10 @@ _RENEW = """
     RETURNING cancel
 """
 _RELEASE = "UPDATE logs SET token = '' WHERE name = ? AND token = ? AND fence = ?"
-_HELD = "SELECT 1 FROM logs WHERE name = ? AND token <> '' AND expires > ?"
+_HELD = """
+    SELECT 1 FROM logs
+    WHERE name = ?1 AND token <> '' AND expires > ?2 AND expires <= ?2 + 2 * ttl
+"""
 _LAST = "SELECT last_start, last_sequence FROM logs WHERE name = ?"
 _OWNED = """
     SELECT id, last_start, last_sequence, last_index, events, cancel FROM logs

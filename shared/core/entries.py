@@ -84,12 +84,17 @@ class Claim(Entry):
     calm: bool = False
 
 
+Metadata = Annotated[dict[str, Any] | None, Field(exclude_if=lambda known: known is None)]
+"""What the provider wants back with a part; most parts have none, and store nothing."""
+
+
 class Text(BaseModel):
     """Text that the model wrote."""
 
     type: Literal["text"] = "text"
     id: str
     text: str
+    provider_metadata: Metadata = None
 
 
 class Reasoning(BaseModel):
@@ -109,6 +114,7 @@ class Call(BaseModel):
     call_id: str
     name: str
     args: dict[str, Any] | str
+    provider_metadata: Metadata = None
 
 
 Part = Annotated[Text | Reasoning | Call, Field(discriminator="type")]

@@ -10,6 +10,7 @@
     ├── LeaseLost             409  another owner has the thread; stop at once
     ├── Unavailable           503  a store or queue did not answer; try again
     ├── ModelFailed           502  the model refused or broke; `retryable` tells which
+    │   └── ContextOverflow   502  the prompt is longer than the model takes
     └── Misconfigured         500  a key, an extra or a setting is missing
 
 Who is at fault and whether trying again can help are attributes, so that an edge maps an error
@@ -116,6 +117,12 @@ class ModelFailed(WakelineError):
         super().__init__(message)
         self.retryable = retryable
         self.retry_after = retry_after
+
+
+class ContextOverflow(ModelFailed):
+    """The prompt does not fit the model's context window; the text says what to change."""
+
+    code = "CONTEXT_OVERFLOW"
 
 
 class Misconfigured(WakelineError):

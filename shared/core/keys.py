@@ -76,7 +76,7 @@ def receipt(signal: str) -> str:
     """What became of a signal; an id that would make the key too long is hashed."""
     part = _part(signal)
     if len(part.encode()) > LONGEST_PART:
-        part = hashlib.sha256(part.encode()).hexdigest() + "~"
+        part = "#" + hashlib.sha256(part.encode()).hexdigest()  # which no escaped id has
     return f"SIG#{part}"
 
 

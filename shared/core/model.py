@@ -23,6 +23,7 @@ class TextPart:
 
     text: str
     provider_options: dict[str, Any] | None = None
+    provider_metadata: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,16 @@ class ReasoningPart:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that the model asked for. `args` is an object, or the raw text if it was not JSON."""
+    """A call that the model asked for. `args` is an object, or the raw text if it was not JSON.
+
+    `provider_metadata`, here and on other parts, is what the provider wants back with the part: ids,
+    signatures. It is JSON, and only the adapter that made it reads it.
+    """
 
     call_id: str
     name: str
     args: dict[str, Any] | str
+    provider_metadata: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +159,7 @@ class TextEnded:
     """A text block is complete."""
 
     id: str
+    provider_metadata: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,8 @@ class Prompt:
                 self._close_step()
                 self._answer = entry
             case entries.Result():
-                self._results[entry.call_id] = entry
+                if self._answer:
+                    self._results[entry.call_id] = entry
             case entries.Finish():
                 self._close_step()
                 self._add_answer(entry.parts)
@@ -91,11 +92,12 @@ class Prompt:
 def _spoken(part: Part) -> AssistantPart | None:
     match part:
         case entries.Text():
-            return TextPart(part.text) if part.text else None
+            known = part.provider_metadata
+            return TextPart(part.text, provider_metadata=known) if part.text or known else None
         case entries.Reasoning():
             return ReasoningPart(part.text, part.signature, part.provider_metadata)
         case entries.Call():
-            return ToolCall(part.call_id, part.name, part.args)
+            return ToolCall(part.call_id, part.name, part.args, part.provider_metadata)
 
 
 def _result(call: Call, result: Result | None) -> ToolResult:

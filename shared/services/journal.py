@@ -35,6 +35,10 @@ class Again(ConditionFailed):
         self.args = (message,)
 
 
+class Stale(Again):
+    """What the entry was built on has changed; build it anew, in the same place."""
+
+
 class Journal:
     """The journal of one thread incarnation, as one owner writes it."""
 
@@ -54,17 +58,24 @@ class Journal:
 
         Raises:
             RunLost: the position holds another owner's entry.
-            Again: it holds an earlier entry of ours, whose commit landed after all.
+            Stale: `rest` has nothing to write any more, and the entry is not written.
+            Again: as before, but it may be, or an earlier entry of ours landed there after all.
             LeaseLost: no commit was acknowledged while the lease lasted.
         """
         sort = keys.step(start, position)
         self._written += 1
         nonce = f"{self._owner}.{self._written}"
         put = Put(self.partition, sort, entry.model_copy(update={"nonce": nonce}).body(), ABSENT)
-        again = False
+        again = unknown = False
         while True:
             self._beat.check(self._clock.now())
-            writes = [put, *(await rest(again) if rest else ())]
+            try:
+                writes = [put, *(await rest(again) if rest else ())]
+            except Stale as stale:
+                if unknown:
+                    # The entry may land yet: nothing else may be told or written in its place.
+                    raise Again(f"whether {sort} was written is unknown") from stale
+                raise
             try:
                 await self._table.commit(writes)
             except ConditionFailed as failed:
@@ -74,6 +85,7 @@ class Journal:
             except Unavailable:
                 if self._is_mine(await self._look(sort), nonce):
                     return
+                unknown = True
                 await self._clock.sleep(RETRY_PAUSE)
             else:
                 return

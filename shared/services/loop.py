@@ -10,7 +10,7 @@ from shared.core.limits import DRAIN_COMMITS
 from shared.core.run import CallModel, Commit, Drain, Drained, Failed, Resumed, RunTools, Stop
 from shared.services import inbox
 from shared.services.finish import finish_writes, read_again
-from shared.services.journal import Again
+from shared.services.journal import Stale
 from shared.services.model_call import ModelCaller
 from shared.services.tool_calls import ToolRunner
 
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from shared.ports import Write
     from shared.services.context import Backend, Owner, Running
     from shared.services.journal import Rest
-
-
-class Stale(Again):
-    """What was drained is no longer in the inbox as it was; drain anew."""
 
 
 class RunLoop:

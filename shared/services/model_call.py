@@ -159,6 +159,9 @@ class _Answer:
                 self._parts[f"text {part.id}"] = entries.Text(id=part.id, text="")
             case model.TextDelta():
                 self._more(f"text {part.id}", part.text)
+            case model.TextEnded(provider_metadata=dict() as known):
+                text = self._parts[f"text {part.id}"]
+                text.provider_metadata = known
             case model.ReasoningStarted():
                 self._parts[f"reasoning {part.id}"] = entries.Reasoning(id=part.id, text="")
             case model.ReasoningDelta():
@@ -170,7 +173,12 @@ class _Answer:
                     block.provider_metadata = part.provider_metadata
             case model.ToolCalled(call=call):
                 id = self._fresh(call.call_id)
-                self._parts[f"call {id}"] = entries.Call(call_id=id, name=call.name, args=call.args)
+                self._parts[f"call {id}"] = entries.Call(
+                    call_id=id,
+                    name=call.name,
+                    args=call.args,
+                    provider_metadata=call.provider_metadata,
+                )
             case _:
                 pass
 

@@ -26,7 +26,8 @@ RETRY_PAUSE = 200
 class Publisher:
     """The owner's end of a thread's event log.
 
-    `position` and `k` are the place of the next event, `index` its number in the run.
+    `position` and `k` are the place of the next event, `index` its number in the run. `last`: the
+    newest event that is in the log or on its way there.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Publisher:
         self._pending: list[LogEvent] = []
         self._bytes = 0
         self._followed, self._closed = True, False
+        self.last = beat.lease.last
         self._last_flush = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -61,6 +63,7 @@ class Publisher:
             event = LogEvent.make(self._incarnation, id, self.index, chunk)
             self._pending.append(event)
             self._bytes += len(event.json)
+            self.last = id
             self.k += 1
             self.index += 1
         if self._pending:

@@ -131,6 +131,8 @@ async def claim(backend: Backend, owner: Owner, active: Item) -> Running:
     if _lost_log(owner, state):
         owner.publisher.place(state.start, state.position, K_MAX, claimed.index0 - 1)
         owner.publisher.tell([{"type": RESYNC, "runId": state.run}])
+    else:
+        await _tell_late(owner, state.start, stored)
     state = run.fold(state, claimed)
     owner.publisher.place(state.start, state.position, 0, state.index)
     stop = await backend.table.get(owner.partition, keys.cancel(state.run))
@@ -143,6 +145,19 @@ async def claim(backend: Backend, owner: Owner, active: Item) -> Running:
         prompt=await _prompt(backend, owner, state, stored),
         begin_with=Cancelled() if stop else Resumed(),
     )
+
+
+async def _tell_late(owner: Owner, start: int, stored: list[AnyEntry]) -> None:
+    """Tell what landed between the telling and the claim: the dead owner's last put."""
+    last = owner.publisher.last
+    if last is None:
+        return
+    state: RunState | None = None
+    for position, entry in enumerate(stored):
+        _tell_entry(owner, EventId(start, position, 0), state, entry, last)
+        state = run.fold(state, entry) if state else run.begin(entry, start)
+    if owner.publisher.last != last:
+        await owner.publisher.flush()
 
 
 def _lost_log(owner: Owner, state: RunState) -> bool:

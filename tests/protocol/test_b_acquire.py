@@ -236,6 +236,8 @@ async def test_b4_a_refused_claim_reads_again_and_tries_one_position_on(stage: M
     assert (await world.kinds())[:3] == ["input", "model", "claim"]
     assert (await world.kinds())[-1] == "finish"
     assert world.model.played == {0: 1, 1: 1}
+    told = await world.told()  # what landed is told as well (B2)
+    assert [told.count(type) for type in ("tool-call", "tool-error", "finish")] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("kind", ["input", "claim"])

@@ -155,7 +155,8 @@ async def test_c2_other_failures_are_read_again_and_repeated(
 
     hooks = Hooks({("commit", n): fault for n in (2, 4, 6)}, before={"model": more})
     await world.settle(hooks)
-    assert await world.kinds() == ["input", "model", "signals", "model", "finish"]
+    kinds = [kind for kind in await world.kinds() if kind != "claim"]  # it may start anew
+    assert kinds == ["input", "model", "signals", "model", "finish"]
     assert await world.receipts() == {"m1": "delivered", "m2": "delivered"}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +21,7 @@ from shared.core.choice import (
     next_start,
 )
 from shared.core.limits import DRAIN_BYTES, DRAIN_ITEMS
-from tests.protocol.making import inbox, item, owned_by
+from tests.protocol.making import AGENT, inbox, item, owned_by
 
 CANCEL_OVER = item("cancel", "over")
 CANCEL_NEXT = item("cancel", "next")
@@ -45,6 +47,13 @@ def test_b5_first_cancels_of_runs_that_are_over_are_discarded() -> None:
     choice = chosen(everything)
     assert isinstance(choice, Discard)
     assert [w.item.run for w in choice.items] == ["over"]
+
+
+def test_b5_then_signals_that_cannot_be_read_fail() -> None:
+    waiting = [replace(w, broken=w.item.kind != "wake") for w in inbox(KEEP, FOR_OVER, WAKE)]
+    choice = chosen(waiting)
+    assert isinstance(choice, Discard)
+    assert (names(choice.items), choice.state) == (["kept", "late"], "failed")
 
 
 def test_b5_then_keeps_are_stored_one_by_one() -> None:
@@ -97,8 +106,8 @@ def test_e1_a_start_takes_one_drains_worth() -> None:
 # ---- drains ----------------------------------------------------------------------------------
 
 
-def drained(waiting: list[Waiting], *, takes_signals: bool = True) -> Taken:
-    return drain(waiting, "mine", owned_by(waiting), takes_signals=takes_signals)
+def drained(waiting: list[Waiting], *, takes: bool = True) -> Taken:
+    return drain(waiting, "mine", AGENT, owned_by(waiting), takes=takes)
 
 
 def test_e1_a_drain_takes_what_is_for_this_run_or_for_one_that_is_over() -> None:
@@ -117,10 +126,24 @@ def test_e1_a_drain_takes_nothing_of_a_run_that_has_yet_to_start() -> None:
     assert taken.heir.item.run == "next"
 
 
-def test_a_run_that_makes_no_more_calls_takes_no_signals() -> None:
-    taken = drained(inbox(item("deliver", "mine"), KEEP), takes_signals=False)
-    assert (names(list(taken.signals)), names(list(taken.notes))) == ([], ["kept"])
-    assert not taken.more
+def test_a_run_that_takes_no_more_still_sees_cancels_and_its_heir() -> None:
+    taken = drained(inbox(item("cancel", "mine"), item("deliver", "mine"), KEEP, WAKE), takes=False)
+    assert (taken.signals, taken.notes, taken.more) == ((), (), False)
+    assert [w.item.run for w in taken.cancels] == ["mine"]
+    assert taken.heir
+    assert taken.heir.item.run == "next"
+
+
+def test_e1_a_drain_takes_nothing_that_was_sent_to_another_agent() -> None:
+    others = [item("deliver", "over", agent="other"), item("keep", "mine", agent="other")]
+    taken = drained(inbox(*others))
+    assert (taken.signals, taken.notes) == ([], [])
+
+
+def test_b5_what_cannot_be_read_is_never_drained() -> None:
+    broken = [replace(w, broken=True) for w in inbox(item("deliver", "mine"), KEEP)]
+    taken = drained(broken)
+    assert (taken.signals, taken.notes) == ([], [])
 
 
 @pytest.mark.parametrize(("count", "takes", "more"), [(30, 30, False), (31, 30, True)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.core.errors import BadRequest
@@ -18,6 +18,7 @@ IDS = st.builds(EventId, STARTS, POSITIONS, KS)
 
 
 @given(id=IDS)
+@settings(max_examples=50, deadline=None)
 def test_ids_round_trip_through_the_stream_id(id: EventId) -> None:
     start, _, sequence = str(id).partition("-")
     assert (int(start), int(sequence)) == (id.start, id.sequence)
@@ -25,6 +26,7 @@ def test_ids_round_trip_through_the_stream_id(id: EventId) -> None:
 
 
 @given(one=IDS, other=IDS)
+@settings(max_examples=50, deadline=None)
 def test_d1_ids_sort_as_redis_sorts_them(one: EventId, other: EventId) -> None:
     pairs = [(id.start, id.sequence) for id in (one, other)]
     assert (one < other) == (pairs[0] < pairs[1])

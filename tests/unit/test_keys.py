@@ -6,7 +6,7 @@ import hashlib
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.core import keys
@@ -30,6 +30,7 @@ def utf8(text: str) -> str:
 
 @pytest.mark.parametrize("name", MAKERS)
 @given(one=IDS.map(utf8), other=IDS.map(utf8))
+@settings(max_examples=30, deadline=None)
 def test_two_ids_never_give_one_key(name: str, one: str, other: str) -> None:
     assert (MAKERS[name](one) == MAKERS[name](other)) == (one == other)
 

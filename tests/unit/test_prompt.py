@@ -75,7 +75,7 @@ ANY_ENTRY: st.SearchStrategy[AnyEntry] = st.one_of(
 
 
 @given(stored=st.lists(ANY_ENTRY, max_size=20), past=st.integers(0, 20), cut=st.integers(0, 20))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_invariant_8_holds_for_any_entries_cut_anywhere(
     stored: list[AnyEntry], past: int, cut: int
 ) -> None:
@@ -83,7 +83,7 @@ def test_invariant_8_holds_for_any_entries_cut_anywhere(
 
 
 @given(book=books(), cut=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_invariant_8_each_call_gets_its_own_result(book: Book, cut: st.DataObject) -> None:
     stored = book.entries[cut.draw(st.integers(0, len(book.entries))) :]
     messages = prompt(*stored, past=len(stored))
@@ -171,7 +171,7 @@ THREAD, RESOURCE = "t", "r"
 
 
 @given(book=books(), wanted=st.integers(0, 8))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_recent_cuts_at_row_borders(book: Book, wanted: int) -> None:
     """Its rows are the last ones of the whole, and as few as hold `wanted` without a cut row."""
     whole = rows(book.entries, THREAD, RESOURCE)

@@ -146,7 +146,7 @@ def test_runs_of_a_thread_follow_one_another() -> None:
 
 
 @given(book=books())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_entries_count_the_rows_that_folding_gives(book: Book) -> None:
     for end, entry in enumerate(book.entries, 1):
         assert entry.rows == len(rows(book.entries[:end], "t", "r"))

@@ -184,13 +184,17 @@ class Coordinator(Protocol):
         """Tell whether anybody holds the lease."""
         ...
 
-    async def append(self, lease: Lease, events: Sequence[LogEvent], ttl: int) -> Appended:
+    async def append(
+        self, lease: Lease, events: Sequence[LogEvent], ttl: int, after: EventId | None = None
+    ) -> Appended:
         """Add events at the log's end, skipping ids not above the last one, and renew the lease.
 
-        One call is atomic: readers see all of a batch or nothing.
+        One call is atomic: readers see all of a batch or nothing. `after`: what the log holds at
+        least, as far as the caller knows.
 
         Raises:
             LeaseLost: a newer fence was issued; nothing of the batch was kept.
+            LogLost: the log ends before `after`; nothing of the batch was kept.
             Unavailable: no answer; sending the same batch again is safe.
         """
         ...
@@ -211,6 +215,7 @@ class Coordinator(Protocol):
         """Read events beyond `after` (from the log's start when None).
 
         With nothing there, wait up to `wait` ms for something and return what came, maybe nothing.
+        A page ends at about 1 MB, too, so only an empty one is the end.
         """
         ...
 

@@ -82,14 +82,15 @@ def next_start(waiting: Sequence[Waiting], owned: frozenset[str]) -> Choice | No
         if each.item.kind == "keep":
             return Keep(each)
     delivered = [w for w in waiting if w.item.kind == "deliver" and not w.broken]
-    over = [w for w in delivered if w.item.run not in owned]
+    over = [w for w in delivered if w.item.run not in owned and not _is_behind(w, waiting)]
     if over:
         run = over[0].item.run
         return Leftovers(run, fitting(w for w in over if w.item.run == run))
     owner = next((w for w in waiting if w.item.kind in ("wake", "queue")), None)
     if owner is None:
         return None
-    mine = [w for w in delivered if w.item.run == owner.item.run]
+    others = [w for w in waiting if w is not owner]
+    mine = [w for w in delivered if _joins(w, owner, owned) and not _is_behind(w, others)]
     items = fitting([owner, *mine])
     stopped = any(w.item.kind == "cancel" and w.item.run == owner.item.run for w in waiting)
     return Owned(owner, items, more=stopped or len(items) <= len(mine))
@@ -111,7 +112,8 @@ def drain(
 ) -> Taken:
     """Choose what a running run takes: what names it, or a run of the same agent that is over.
 
-    Never what names a run that has yet to start (`waiting_runs`). Notes go first, in a commit of
+    Never what names a run that has yet to start (`waiting_runs`), nor what came after a message
+    that waits for such a run. Notes go first, in a commit of
     their own. Without `takes`, it only sees cancels, and who runs next.
     """
     here = [w for w in waiting if w.item.run == run or w.item.run not in waiting_runs]
@@ -121,9 +123,30 @@ def drain(
         return Taken(cancels, heir=heir)
     mine = [w for w in here if w.item.agent == agent and not w.broken]
     notes = fitting(w for w in mine if w.item.kind == "keep")
-    signals = [w for w in mine if w.item.kind == "deliver"]
+    signals = [w for w in mine if w.item.kind == "deliver" and not _is_behind(w, waiting)]
     taken = fitting(signals)
     return Taken(cancels, taken, notes, heir, more=len(taken) < len(signals))
+
+
+def _joins(each: Waiting, owner: Waiting, owned: frozenset[str]) -> bool:
+    """Tell whether a signal can enter the run of an owner: it is for it, or for one that is over."""
+    if each.item.run == owner.item.run:
+        return True
+    return each.item.run not in owned and each.item.agent == owner.item.agent
+
+
+def _is_behind(each: Waiting, waiting: Sequence[Waiting]) -> bool:
+    """Tell whether a signal came after one to the same agent that waits for a run of its own.
+
+    It must not overtake that one, which its sender was told is the next to be seen.
+    """
+    wakes = (w for w in waiting if w.item.kind == "wake" and w.item.agent == each.item.agent)
+    return any(_age(wake) < _age(each) for wake in wakes)
+
+
+def _age(each: Waiting) -> str:
+    """The part of the sort key that grows with time."""
+    return each.sort.split("#", 2)[2]
 
 
 def fitting(waiting: Iterable[Waiting]) -> list[Waiting]:

@@ -177,6 +177,16 @@ def read(body: dict[str, Any]) -> AnyEntry:
     return _ADAPTER.validate_python(body)
 
 
+def stored(signals: list[dict[str, Any]]) -> int:
+    """Count the rows that signals make: transient ones make none."""
+    return sum(1 for signal in signals if not signal.get("transient"))
+
+
+def rows_before(entry: AnyEntry) -> int:
+    """Count the thread's rows before an entry that begins a run; at most, for any other."""
+    return entry.rows - (stored(entry.signals) if isinstance(entry, Input | Note) else 0)
+
+
 def last_moment(entry: AnyEntry) -> int:
     """Give the latest time in an entry: its signals are stamped one ms apart, from `at` on."""
     count = len(entry.signals) if isinstance(entry, Input | Signals | Note) else 1

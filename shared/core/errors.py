@@ -8,6 +8,7 @@
     ├── Conflict              409  true a moment ago, or already decided otherwise
     ├── ConditionFailed       409  a commit met a stored item that it did not expect
     ├── LeaseLost             409  another owner has the thread; stop at once
+    │   └── LogLost           409  the event log lost what was told; stop, and start it anew
     ├── Unavailable           503  a store or queue did not answer; try again
     ├── ModelFailed           502  the model refused or broke; `retryable` tells which
     │   └── ContextOverflow   502  the prompt is longer than the model takes
@@ -94,6 +95,12 @@ class LeaseLost(WakelineError):
 
     code = "LEASE_LOST"
     http_status = 409
+
+
+class LogLost(LeaseLost):
+    """The event log no longer holds what was appended before; the next owner starts it anew."""
+
+    code = "LOG_LOST"
 
 
 class Unavailable(WakelineError):

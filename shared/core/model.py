@@ -49,8 +49,8 @@ class ReasoningPart:
 class ToolCall:
     """A call that the model asked for. `args` is an object, or the raw text if it was not JSON.
 
-    `provider_metadata`, here and on other parts, is what the provider wants back with the part: ids,
-    signatures. It is JSON, and only the adapter that made it reads it.
+    `provider_metadata`, here and on other parts, is what the provider wants back with the part:
+    ids, signatures. It is JSON, and only the adapter that made it reads it.
     """
 
     call_id: str

@@ -56,7 +56,7 @@ class Prompt:
                     self._results[entry.call_id] = entry
             case entries.Finish():
                 self._close_step()
-                self._add_answer(entry.parts)
+                self._add_answer(map(_unsigned, entry.parts))
             case entries.Claim():
                 pass
 
@@ -98,6 +98,12 @@ def _spoken(part: Part) -> AssistantPart | None:
             return ReasoningPart(part.text, part.signature, part.provider_metadata)
         case entries.Call():
             return ToolCall(part.call_id, part.name, part.args, part.provider_metadata)
+
+
+def _unsigned(part: Part) -> Part:
+    """Providers take back ids and signatures of whole answers only; of a cut one, its words."""
+    nothing = {"signature": None} if isinstance(part, entries.Reasoning) else {}
+    return part.model_copy(update={**nothing, "provider_metadata": None})
 
 
 def _result(call: Call, result: Result | None) -> ToolResult:

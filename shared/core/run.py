@@ -28,10 +28,10 @@ NO_USAGE = Usage()
 class RunState:
     """A run after some entry. `position` is that of the next entry, `index` of the next event.
 
-    `answer`: the model's last answer while its step is open, that is, until `step-finish` is told.
-    `results`: those of its calls that are in. `row_open`: the message `message_id` has a row.
-    `cuts`: how often the present step was begun before readers and never committed; `claims`: how
-    often the run was taken over since it last got any further.
+    `answer`: the model's last answer, until signals part it from what follows. `closed`: readers
+    may have seen the end of its step. `results`: those of its calls that are in. `row_open`: the
+    message `message_id` has a row. `cuts`: how often the present step was begun before readers and
+    never committed; `claims`: how often the run was taken over since it last got any further.
     """
 
     run: str
@@ -43,6 +43,7 @@ class RunState:
     answer: ModelAnswer | None = None
     results: tuple[str, ...] = ()
     row_open: bool = False
+    closed: bool = False
     cuts: int = 0
     claims: int = 0
     usage: Usage = NO_USAGE
@@ -84,12 +85,13 @@ def fold(state: RunState, entry: AnyEntry) -> RunState:
                 state,
                 claims=state.claims + (not entry.calm),
                 cuts=state.cuts + half_told,
-                answer=None if half_told else state.answer,
+                closed=state.closed or half_told,
             )
         case entries.ModelAnswer():
             state = _progress(
                 state,
                 answer=entry,
+                closed=False,
                 results=(),
                 steps=state.steps + 1,
                 row_open=True,
@@ -124,7 +126,7 @@ def rows_after(state: RunState, entry: AnyEntry) -> int:
     """Count the thread's rows once `entry` is in: signals one each, an answer at most one."""
     match entry:
         case entries.Input() | entries.Signals() | entries.Note():
-            return state.rows + sum(1 for signal in entry.signals if not signal.get("transient"))
+            return state.rows + entries.stored(entry.signals)
         case entries.ModelAnswer():
             return state.rows + (not state.row_open)
         case entries.Finish():
@@ -218,6 +220,9 @@ def decide(state: RunState, happening: Happening, max_steps: int) -> Next:
     """Say what comes next (`docs/protocols.md` E, F1; `docs/spec/durable.md` L-20, L-31)."""
     if state.status != "running":
         return Stop()
+    if state.claims >= MAX_CLAIMS and isinstance(happening, Resumed | Drained):
+        message = f"the run was taken over {MAX_CLAIMS} times without getting any further"
+        return _end(state, "failed", "error", Fault(name="RecoveryExhausted", message=message))
     match happening:
         case Resumed():
             return _resume(state)
@@ -258,9 +263,6 @@ def _end(
 
 
 def _resume(state: RunState) -> Next:
-    if state.claims >= MAX_CLAIMS:
-        message = f"the run was taken over {MAX_CLAIMS} times without getting any further"
-        return _end(state, "failed", "error", Fault(name="RecoveryExhausted", message=message))
     if state.open_calls:
         return RunTools(tuple(state.open_calls))
     return Drain() if state.answer or state.claims else CallModel()

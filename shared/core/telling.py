@@ -43,7 +43,7 @@ def told(state: RunState, entry: AnyEntry) -> list[Chunk]:
 def _after(state: RunState, entry: AnyEntry) -> list[Chunk]:
     match entry:
         case entries.Signals():
-            closing = _step_finish(state, "other", entry.message_id)
+            closing = [] if state.closed else _step_finish(state, "other", entry.message_id)
             return [*_echoes(state.run, entry), *closing]
         case entries.Note():
             return _echoes(state.run, entry)
@@ -59,7 +59,8 @@ def _after(state: RunState, entry: AnyEntry) -> list[Chunk]:
 
 def before_step(state: RunState, now: int, attempt: int) -> list[Chunk]:
     """Chunks that open a model call: the end of the step before it, then `step-start`."""
-    return [*_step_finish(state, "tool-calls"), _attempt(state, now, attempt)]
+    closing = [] if state.closed else _step_finish(state, "tool-calls")
+    return [*closing, _attempt(state, now, attempt)]
 
 
 def whole(state: RunState, entry: AnyEntry, *, step_open: bool) -> list[Chunk]:
@@ -68,7 +69,8 @@ def whole(state: RunState, entry: AnyEntry, *, step_open: bool) -> list[Chunk]:
     `step_open`: readers have not seen the end of the step before it.
     """
     if isinstance(entry, entries.Claim) and entry.half_told and step_open:
-        return [] if state.open_calls else _step_finish(state, "tool-calls")
+        goes_on = state.answer and state.answer.calls and not state.open_calls
+        return _step_finish(state, "tool-calls") if goes_on else []
     if not isinstance(entry, entries.ModelAnswer | entries.Finish) or not entry.k0:
         return told(state, entry)
     opening = before_step(state, entry.at, state.attempt + MODEL_RETRIES + 1)

@@ -11,24 +11,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shared.core import keys
-from shared.core.choice import Discard, Keep, next_start
+from shared.core.choice import Discard, Keep
 from shared.core.errors import ConditionFailed, LeaseLost, Unavailable, WakelineError
 from shared.core.records import OVER, Active, Run
 from shared.ports import Index, Put, WakeUp
 from shared.services import inbox, journal, takeover
-from shared.services.context import Owner, Running, Slice
+from shared.services.context import Head, Owner, Running, Slice
 from shared.services.heartbeat import Heartbeat
 from shared.services.journal import Journal
 from shared.services.loop import RunLoop
 from shared.services.model_call import HandOver
 from shared.services.publisher import Publisher
-from shared.services.starts import HISTORY_PAGE, Starter
+from shared.services.starts import Starter
 
 if TYPE_CHECKING:
-    from shared.core.choice import Waiting
     from shared.ports import Item, Lease
     from shared.services.context import Backend
     from shared.services.heartbeat import Beat
+    from shared.services.inbox import Inbox
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +37,12 @@ UNAVAILABLE_DELAY = 2_000
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a thread holds: its inbox and the runs named there, its active run, its last entries."""
+    """What a thread holds: its inbox and the runs named there, its active run, its last entries.
 
-    waiting: list[Waiting]
-    owned: frozenset[str]
+    `tail`: all entries of the live run, or the newest ones of the thread.
+    """
+
+    inbox: Inbox
     active: Item | None
     tail: list[Item]
 
@@ -110,7 +112,7 @@ class Advance:
 
     async def _own(
         self, wake: WakeUp, lease: Lease, acquired_at: int, slice: Slice
-    ) -> tuple[list[str], int | None]:
+    ) -> tuple[list[Head], int | None]:
         """Work under the lease and release it; give the told runs, and a delay to hand over."""
         delay: int | None = None
         async with self._heartbeat.keep(lease, acquired_at) as beat:
@@ -124,6 +126,7 @@ class Advance:
                 await self._pause(owner, delay)
             except LeaseLost as lost:
                 log.info("%s: %s", lease.log, lost)
+                delay = 0 if owner.publisher.log_lost else None
             except ConditionFailed as changed:
                 log.info("%s changed under its owner: %s", lease.log, changed)
                 delay = 0
@@ -159,6 +162,8 @@ class Advance:
             if isinstance(running, Running):
                 if not await self._loop.drive(owner, running):
                     return False
+                if not running.has_heir:
+                    return True
                 if owner.slice.is_over(self._backend.clock.now()):
                     return False
             found = await self._look(owner)
@@ -170,17 +175,21 @@ class Advance:
         what is built on an older reading fails to commit.
         """
         table = self._backend.table
-        waiting, owned = await inbox.read(table, owner.partition)
+        asked = await inbox.read(table, owner.partition)
         active = await table.get(owner.partition, keys.ACTIVE)
-        tail = await journal.newest(table, owner.partition, HISTORY_PAGE)
-        return _Found(waiting, owned, active, tail)
+        live = Active.of(active.body) if active else None
+        if live and live.status == "running" and live.start is not None:
+            tail = await journal.of_run(table, owner.partition, live.start)
+        else:
+            tail = await journal.newest(table, owner.partition)
+        return _Found(asked, active, tail)
 
     async def _tell(self, owner: Owner, wake: WakeUp, found: _Found) -> None:
         """Bring the log up to the journal's end, before anything else (B2)."""
         await takeover.tell_missing(self._backend, owner, found.tail)
         live = found.live
         if wake.run and not (live and live.run == wake.run):
-            owner.told_runs.append(wake.run)
+            owner.told_runs.append(Head(wake.run))
         lost = owner.beat.lease.last is None
         if lost and found.tail and not (live and live.status == "running"):
             takeover.resync_idle(owner, found.tail)
@@ -191,8 +200,8 @@ class Advance:
         if live and live.status in ("suspended", "deleted"):
             return None
         if found.active and live and live.status == "running":
-            return await takeover.claim(self._backend, owner, found.active)
-        choice = next_start(found.waiting, found.owned)
+            return await takeover.claim(self._backend, owner, found.active, found.tail, found.inbox)
+        choice = found.inbox.next_start()
         if choice is None:
             return None
         if isinstance(choice, Discard | Keep):
@@ -221,7 +230,7 @@ class Advance:
         except Unavailable:
             log.warning("%s: the lease could not be released and will run out", beat.lease.log)
 
-    async def _after(self, wake: WakeUp, told: list[str], delay: int | None) -> None:
+    async def _after(self, wake: WakeUp, told: list[Head], delay: int | None) -> None:
         """After release: announce what is left, then take told runs out of the index (B7, F2)."""
         plain = WakeUp(wake.thread, wake.incarnation)
         try:
@@ -236,25 +245,27 @@ class Advance:
 
     async def _is_startable(self, wake: WakeUp) -> bool:
         partition = keys.partition(wake.thread, wake.incarnation)
-        waiting, owned = await inbox.read(self._backend.table, partition)
-        if not waiting or next_start(waiting, owned) is None:
+        asked = await inbox.read(self._backend.table, partition)
+        if asked.next_start() is None:
             return False
         active = await self._backend.table.get(partition, keys.ACTIVE)
         return active is None or Active.of(active.body).status == "reserved"
 
-    async def _unindex(self, run: str) -> None:
+    async def _unindex(self, head: Head) -> None:
         """Take a run that is over and told out of the index; the tick does it if this fails."""
-        table, settings = self._backend.table, self._backend.settings
-        stored = await table.get(keys.run(run), keys.RUN)
-        if stored is None or stored.index is None or Run.of(stored.body).status not in OVER:
-            return
+        sort, settings = keys.RUN, self._backend.settings
+        partition = keys.run(head.run)
+        if not head.version:
+            stored = await self._backend.table.get(partition, sort)
+            if stored is None or stored.index is None or Run.of(stored.body).status not in OVER:
+                return
+            head = Head(head.run, stored.body, stored.version)
         expires = self._backend.clock.now() + settings.receipt_ttl
+        put = Put(partition, sort, head.body, head.version, expires=expires)
         try:
-            await table.commit(
-                [Put(stored.partition, stored.sort, stored.body, stored.version, expires=expires)]
-            )
-        except (ConditionFailed, Unavailable):
-            log.debug("run %s stays in the index until the next tick", run)
+            await self._backend.table.commit([put])
+        except ConditionFailed:
+            log.debug("run %s stays in the index until the next tick", head.run)
 
     async def _send(self, wake: WakeUp, delay: int) -> None:
         try:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shared.core import keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from shared.core.agent import Agent
     from shared.core.app import App
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shared.core.run import Happening, RunState
     from shared.ports import Clock, Coordinator, Ids, ModelClient, Table, WakeQueue
     from shared.services.heartbeat import Beat
+    from shared.services.inbox import Inbox
     from shared.services.journal import Journal
     from shared.services.publisher import Publisher
     from shared.settings import Settings
@@ -50,6 +51,15 @@ class Slice:
         return self.stopping or now >= self.ends_at or self.steps_left <= 0
 
 
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A run's head as it is stored, or, without a version, one to be read."""
+
+    run: str
+    body: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 0
+
+
 @dataclass(slots=True)
 class Owner:
     """One acquisition of a thread: who may write its journal and its log, for now."""
@@ -61,8 +71,8 @@ class Owner:
     journal: Journal
     slice: Slice
     running: Running | None = None
-    told_runs: list[str] = field(default_factory=list)
-    """Runs whose finish is told, to be taken out of the index after release (F2)."""
+    told_runs: list[Head] = field(default_factory=list)
+    """Runs whose end is told, to be taken out of the index after release (F2)."""
 
     @property
     def partition(self) -> str:
@@ -72,7 +82,10 @@ class Owner:
 
 @dataclass(slots=True)
 class Running:
-    """A run that this owner advances. `begin_with`: None to look into the inbox first."""
+    """A run that this owner advances.
+
+    `begin_with`: None to look into the inbox first; `inbox` is what was read of it already.
+    """
 
     state: RunState
     run: Run
@@ -81,4 +94,7 @@ class Running:
     active_version: int
     prompt: Prompt
     begin_with: Happening | None
+    inbox: Inbox | None = None
     drains: int = 0
+    has_heir: bool = False
+    """Set by the finish: another run was given the thread."""

@@ -46,12 +46,14 @@ def finish_writes(
             settings=backend.settings,
         ),
     ]
+    running.run, running.has_heir = head, False
     if running.active.doomed:
         gone = Active(run="", agent="", status="deleted", doomed=True)
         return [*writes, Put(owner.partition, keys.ACTIVE, gone.body(), running.active_version)]
     heir = taken.heir
     if heir is None:
         return [*writes, Delete(owner.partition, keys.ACTIVE, running.active_version)]
+    running.has_heir = True
     reserved = Active(run=heir.item.run, agent=heir.item.agent, status="reserved", item=heir.sort)
     return [
         *writes,

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
     from shared.core.events import Cursor, LogEvent
     from shared.services.context import Backend
+    from shared.services.tails import Listener
 
 PAGE = 500
+LARGE = 500_000
+"""Bytes from which a page may have ended before its count."""
 DOUBT = 100
 """Before a loss is believed: a replica may lag (I1)."""
 
@@ -52,13 +55,7 @@ class Follow:
         if cursor and known and cursor.incarnation == incarnation:
             following.begin(cursor.id)
             return following
-        end = await backend.coordinator.last(following.log)
-        active = await backend.table.get(following.log, keys.ACTIVE)
-        start = Active.of(active.body).start if active else None
-        if start is not None:
-            following.begin(EventId(start, 0, 0), seen=False)
-        else:
-            following.begin(end)
+        await following.begin_anew()
         return following
 
 
@@ -89,6 +86,7 @@ class Following:
         self._thread, self._resource = thread, resource
         self.incarnation = incarnation
         self.bound = False
+        self._listener: Listener | None = None
         self.begin(None)
 
     @property
@@ -101,6 +99,16 @@ class Following:
         self._position, self._seen = position, seen
         self._logged = position is not None
 
+    async def begin_anew(self) -> None:
+        """Begin with the active run from its start, or with what comes (I1)."""
+        end = await self._backend.coordinator.last(self.log)
+        active = await self._backend.table.get(self.log, keys.ACTIVE)
+        start = Active.of(active.body).start if active else None
+        if start is not None:
+            self.begin(EventId(start, 0, 0), seen=False)
+        else:
+            self.begin(end)
+
     async def batches(self, wait: int) -> AsyncGenerator[list[LogEvent], None]:
         """Give events as they come, and an empty batch whenever none came for `wait` ms.
 
@@ -111,7 +119,7 @@ class Following:
             async with aclosing(self._one_incarnation(wait)) as batches:
                 async for batch in batches:
                     yield batch
-            self.bound = False
+            self.bound, self._listener = False, None
             known = await self._check()
             self.incarnation = known.incarnation if known else self.incarnation + 1
             self.begin(None)
@@ -119,16 +127,18 @@ class Following:
     async def _one_incarnation(self, wait: int) -> AsyncGenerator[list[LogEvent], None]:
         """Follow until the thread is deleted (J2)."""
         async with self._tails.listen(self.log) as listener:
+            self._listener = listener
             while not self._ended:
                 async for batch in self._catch_up():
                     yield batch
                 while not (listener.behind or self._ended):
-                    batch = await listener.next(wait)
-                    fresh = [e for e in batch if self._position is None or e.id > self._position]
+                    heard = await listener.next(wait)
+                    if heard is None:
+                        yield []
+                        continue
+                    fresh = [e for e in heard if self._position is None or e.id > self._position]
                     async for shown in self._shown(fresh):
                         yield shown
-                    if not batch:
-                        yield []
                 listener.reset()
 
     @property
@@ -145,7 +155,7 @@ class Following:
                 continue
             async for shown in self._shown(found):
                 yield shown
-            if len(found) < PAGE:
+            if len(found) < PAGE and sum(len(event.json) for event in found) < LARGE:
                 return
 
     async def _next_page(self) -> list[LogEvent] | None:
@@ -183,29 +193,45 @@ class Following:
         lost, seen = self._position, self._seen
         if lost is None:
             lost, seen = EventId(until.start if until else 0, 0, 0), False
-        begin = lost
+        place: EventId | None = None
         async for place, batch in rebuild(
-            self._backend, self._thread, self.incarnation, begin, seen=seen, until=until
+            self._backend, self._thread, self.incarnation, lost, seen=seen, until=until
         ):
             if batch:
                 yield batch
-            # Also back, where the cursor was of a step that never committed, or of another log.
+            # Also back, where the cursor was of another log.
             self._position, self._seen, self._logged = place, True, False
+        if place is None and until is None:
+            await self.begin_anew()  # a place that this thread never had
+            if self._position == lost:
+                self.begin(await self._backend.coordinator.last(self.log))
+        elif seen and place and lost[:2] == (place.start, place.position + 1):
+            self._position = lost  # inside the step that is being told: what follows it is new
 
     async def _passed(self, batch: list[LogEvent]) -> list[LogEvent]:
         """Note what is shown, and check the owner where a run begins (I2)."""
-        if not self.bound or any(e.id.position == 0 and e.id.k == 0 for e in batch):
-            await self._check()
+        begun = [e.id.start for e in batch if e.id.position == 0 and e.id.k == 0]
+        if begun or not self.bound:
+            await self._check(begun[-1] if begun else None)
         self.begin(batch[-1].id)
         return batch
 
-    async def _check(self) -> Thread | None:
+    async def _check(self, start: int | None = None) -> Thread | None:
         """Let nothing be shown of a thread of another resource.
+
+        With the start of a run, the thread is read once for all who follow here.
 
         Raises:
             Forbidden: it is one.
         """
-        known = await read_thread(self._backend, self._thread)
+
+        async def read() -> Thread | None:
+            return await read_thread(self._backend, self._thread)
+
+        if start is not None and self._listener:
+            known = await self._listener.once(start, read)
+        else:
+            known = await read()
         check_owner(known, self._resource)
         self.bound = known is not None
         return known

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from shared.core import keys
-from shared.core.choice import Waiting
+from shared.core.choice import Waiting, next_start
 from shared.core.records import InboxItem, Run
 from shared.core.signals import Signal
 from shared.ports import Delete, Put
@@ -16,6 +17,7 @@ from shared.ports import Delete, Put
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from shared.core.choice import Choice
     from shared.core.records import ReceiptState
     from shared.ports import Item, Table, Write
     from shared.settings import Settings
@@ -26,8 +28,24 @@ PAGE = 100
 OWNERS = ("wake", "queue")
 
 
-async def read(table: Table, partition: str) -> tuple[list[Waiting], frozenset[str]]:
-    """Return the front of the inbox with its oldest owners, and the runs that have yet to start."""
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """The front of an inbox with its oldest owners, and the runs that have yet to start."""
+
+    waiting: list[Waiting]
+    owned: frozenset[str]
+
+    def asks_to_stop(self, run: str) -> bool:
+        """Tell whether a cancel of a run waits."""
+        return any(w.item.kind == "cancel" and w.item.run == run for w in self.waiting)
+
+    def next_start(self) -> Choice | None:
+        """Choose what to start in a thread without a live run (B5)."""
+        return next_start(self.waiting, self.owned)
+
+
+async def read(table: Table, partition: str) -> Inbox:
+    """Read the inbox of a thread."""
     items = await table.query(partition, keys.INBOX_PREFIX, limit=PAGE)
     full = len(items) == PAGE
     if full and not items[-1].sort.startswith(keys.OWNERS_PREFIX):
@@ -38,7 +56,7 @@ async def read(table: Table, partition: str) -> tuple[list[Waiting], frozenset[s
         for run in {w.item.run for w in found} - owned:
             if await _is_prepared(table, run):
                 owned.add(run)
-    return found, frozenset(owned)
+    return Inbox(found, frozenset(owned))
 
 
 def _waiting(item: Item) -> Waiting | None:

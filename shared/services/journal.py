@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     Rest = Callable[[bool], Awaitable[Sequence[Write]]]
 
 RETRY_PAUSE = 100
+PAGE = 100
+"""Entries in one reading of history: five turns of several tool steps, and more."""
 
 
 class RunLost(LeaseLost):
@@ -110,34 +112,40 @@ class Journal:
             return None
 
 
-async def newest(table: Table, partition: str, limit: int) -> list[Item]:
-    """Read the newest entries of a thread, oldest first."""
-    items = await table.query(partition, keys.STEP_PREFIX, limit=limit, reverse=True)
+async def newest(table: Table, partition: str) -> list[Item]:
+    """Read the newest entries of a thread, oldest first: a page, or all there are."""
+    items = await table.query(partition, keys.STEP_PREFIX, limit=PAGE, reverse=True)
     return items[::-1]
 
 
-async def of_run(table: Table, partition: str, start: int) -> list[AnyEntry]:
+async def of_run(table: Table, partition: str, start: int) -> list[Item]:
     """Read all entries of one run, in order."""
-    items = await table.query(partition, keys.run_steps(start))
-    return [entries.read(item.body) for item in items]
+    return await table.query(partition, keys.run_steps(start))
 
 
-async def reaching(
-    table: Table, partition: str, tail: list[Item], rows: int, page: int = 200
-) -> list[AnyEntry]:
-    """Read back from `tail` (newest entries, oldest first) far enough for `rows` message rows."""
-    if not tail or rows <= 0:
-        return []
-    items = list(tail)
-    floor = int(items[-1].body["rows"]) - rows
-    while int(items[0].body["rows"]) > max(floor, 0):
+async def before(table: Table, partition: str, start: int) -> list[Item]:
+    """Read the newest entries of the runs before one, oldest first: a page, or all there are."""
+    items = await table.query(
+        partition, keys.STEP_PREFIX, after=keys.run_steps(start), limit=PAGE, reverse=True
+    )
+    return items[::-1]
+
+
+async def back_to(table: Table, partition: str, tail: list[Item], rows: int) -> list[Item]:
+    """Read back from `tail` (a page, or all there was), as far as `rows` message rows go."""
+    items, page = list(tail), len(tail)
+    while page == PAGE and not _reaches(items, rows):
         older = await table.query(
-            partition, keys.STEP_PREFIX, after=items[0].sort, limit=page, reverse=True
+            partition, keys.STEP_PREFIX, after=items[0].sort, limit=PAGE, reverse=True
         )
-        if not older:
-            break
-        items = older[::-1] + items
-    return [entries.read(item.body) for item in items]
+        items, page = older[::-1] + items, len(older)
+    return items
+
+
+def _reaches(items: list[Item], rows: int) -> bool:
+    """Tell whether `items` begin early enough."""
+    head = entries.read(items[0].body)
+    return not rows or entries.rows_before(head) <= max(int(items[-1].body["rows"]) - rows, 0)
 
 
 async def since(

@@ -9,6 +9,7 @@ from shared.core.entries import Fault
 from shared.core.limits import DRAIN_COMMITS
 from shared.core.run import CallModel, Commit, Drain, Drained, Failed, Resumed, RunTools, Stop
 from shared.services import inbox
+from shared.services.context import Head
 from shared.services.finish import finish_writes, read_again
 from shared.services.journal import Stale
 from shared.services.model_call import ModelCaller
@@ -60,7 +61,9 @@ class RunLoop:
                     )
                 case Stop():
                     await owner.publisher.flush()
-                    owner.told_runs.append(running.state.run)
+                    head = running.run
+                    told = Head(head.run, head.body(), running.run_version + 1)
+                    owner.told_runs.append(told)
                     return True
 
     async def _begin(self, owner: Owner, running: Running) -> Happening:
@@ -78,11 +81,13 @@ class RunLoop:
 
     async def _drain(self, owner: Owner, running: Running) -> Drained:
         """Look into the inbox: what it holds for this run, as a happening (E1)."""
-        waiting, owned = await inbox.read(self._backend.table, owner.partition)
+        found, running.inbox = running.inbox, None
+        if found is None:
+            found = await inbox.read(self._backend.table, owner.partition)
         state = running.state
         sees_more = run.takes_signals(state, self._max_steps(running))
         takes = sees_more and running.drains < DRAIN_COMMITS
-        taken = choice.drain(waiting, state.run, state.agent, owned, takes=takes)
+        taken = choice.drain(found.waiting, state.run, state.agent, found.owned, takes=takes)
         asked = any(each.item.run == state.run for each in taken.cancels)
         return Drained(
             taken=taken,

@@ -132,6 +132,7 @@ class _Answer:
     def __init__(self, owner: Owner, run: str) -> None:
         self._publisher, self._run = owner.publisher, run
         self._parts: dict[str, entries.Part] = {}
+        self._texts: dict[str, list[str]] = {}
         self._closed = False
 
     def close(self) -> None:
@@ -151,6 +152,10 @@ class _Answer:
         raise ModelFailed("the model's answer ended without a finish", retryable=True)
 
     def stored(self) -> tuple[entries.Part, ...]:
+        for key, texts in self._texts.items():
+            block = self._parts[key]
+            if not isinstance(block, entries.Call):
+                block.text = "".join(texts)
         return tuple(self._parts.values())
 
     def _gather(self, part: ModelPart) -> None:
@@ -183,9 +188,7 @@ class _Answer:
                 pass
 
     def _more(self, key: str, text: str) -> None:
-        block = self._parts[key]
-        if not isinstance(block, entries.Call):
-            block.text += text
+        self._texts.setdefault(key, []).append(text)
 
     def _fresh(self, call_id: str) -> str:
         """Two calls of one answer never share an id, whatever the provider sends."""

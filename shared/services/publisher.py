@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from shared.core.errors import LeaseLost, Unavailable
+from shared.core.errors import LeaseLost, LogLost, Unavailable
 from shared.core.events import EventId, LogEvent
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ class Publisher:
         self._pending: list[LogEvent] = []
         self._bytes = 0
         self._followed, self._closed = True, False
-        self.last = beat.lease.last
+        self.last = self._acknowledged = beat.lease.last
+        self.log_lost = False
         self._last_flush = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -116,10 +117,14 @@ class Publisher:
         sent_at = self._clock.now()
         try:
             if batch:
-                appended = await self._coordinator.append(self._beat.lease, batch, ttl)
+                appended = await self._coordinator.append(
+                    self._beat.lease, batch, ttl, after=self._acknowledged
+                )
+                self._acknowledged = batch[-1].id
                 self._followed = appended.followed
                 self._beat.renewed(sent_at + ttl, appended.cancelled)
-        except LeaseLost:
+        except LeaseLost as lost:
+            self.log_lost = isinstance(lost, LogLost)
             self._beat.lose()
         except Unavailable:
             self._pending = batch + self._pending

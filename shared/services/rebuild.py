@@ -36,6 +36,7 @@ async def rebuild(
     place = lost
     yield None, [LogEvent.make(incarnation, lost, 0, {"type": "resync"})]
     state: RunState | None = None
+    index = 0
     async for start, position, entry in journal.since(backend.table, partition, lost.start):
         unseen = not seen or lost < EventId(start, position, 0)
         before = state if position else None
@@ -44,8 +45,14 @@ async def rebuild(
         end = EventId(start, position, K_MAX)
         if until and end > until:
             return
-        known = not chunks or _has(lost, start, position, entry, seen=seen)
-        yield end, [] if known else _events(incarnation, place, end, entry, chunks)
+        if not chunks or _has(lost, start, position, entry, seen=seen):
+            yield end, []
+        else:
+            # What the entry had streamed comes before what was told after it.
+            streamed = len(chunks) - (entry.k1 - entry.k0)
+            index = max(entry.index0 - streamed, index)
+            yield end, _events(incarnation, place, end, index, chunks)
+        index = max(index + len(chunks), entry.index0 + entry.k1 - entry.k0) if position else 0
         place = end
 
 
@@ -63,10 +70,10 @@ def _has(lost: EventId, start: int, position: int, entry: AnyEntry, *, seen: boo
 
 
 def _events(
-    incarnation: int, place: EventId, end: EventId, entry: AnyEntry, chunks: list[Chunk]
+    incarnation: int, place: EventId, end: EventId, index: int, chunks: list[Chunk]
 ) -> list[LogEvent]:
     ids = [place] * (len(chunks) - 1) + [end]
     return [
-        LogEvent.make(incarnation, id, entry.index0 + number, chunk)
+        LogEvent.make(incarnation, id, index + number, chunk)
         for number, (id, chunk) in enumerate(zip(ids, chunks, strict=True))
     ]

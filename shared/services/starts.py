@@ -12,7 +12,7 @@ from shared.core.records import Active, Run
 from shared.core.run import Failed, Resumed
 from shared.ports import ABSENT, Check, Index, Put
 from shared.services import inbox, journal
-from shared.services.context import Running
+from shared.services.context import Head, Running
 from shared.services.journal import Again
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from shared.ports import Expect, Item, Write
     from shared.services.context import Backend, Owner
 
-HISTORY_PAGE = 40
 CHANGED = "the inbox or the active run changed"
 
 
@@ -60,7 +59,11 @@ class Starter:
             update={"start": start, "finished_at": at}
         )
         note = entries.Note(
-            run=head.run, agent=head.agent, signals=signals, at=at, rows=rows + _stored(signals)
+            run=head.run,
+            agent=head.agent,
+            signals=signals,
+            at=at,
+            rows=rows + entries.stored(signals),
         )
         note = note.model_copy(update={"k1": len(telling.opening(note))})
 
@@ -78,7 +81,7 @@ class Starter:
         owner.publisher.place(start, 0, 0, 0)
         owner.publisher.tell(telling.opening(note))
         await owner.publisher.flush()
-        owner.told_runs.append(head.run)
+        owner.told_runs.append(Head(head.run, head.body(), 1))
 
     def _take(
         self, items: Sequence[Waiting], state: ReceiptState, run_id: str, now: int
@@ -122,7 +125,7 @@ class Starter:
             message_id=self._backend.ids.new(),
             signals=signals,
             at=at,
-            rows=rows + _stored(signals),
+            rows=rows + entries.stored(signals),
         )
         entry = entry.model_copy(update={"k1": len(telling.opening(entry))})
         head = head.model_copy(update={"start": start})
@@ -183,8 +186,8 @@ class Starter:
         prompt = Prompt()
         if head.agent in self._backend.app:
             rows = self._backend.app.agent(head.agent).last_messages
-            past = await journal.reaching(self._backend.table, owner.partition, tail, rows)
-            for old in recent(past, rows):
+            past = await journal.back_to(self._backend.table, owner.partition, tail, rows)
+            for old in recent([entries.read(item.body) for item in past], rows):
                 prompt.add(old, past=True)
         prompt.add(entry, past=False)
         return prompt
@@ -201,7 +204,3 @@ def _first(choice: Leftovers | Owned) -> Happening | None:
 def _after(version: Expect) -> int:
     """The version of an item after a put that expected this one."""
     return version + 1 if isinstance(version, int) else 1
-
-
-def _stored(signals: Sequence[dict[str, object]]) -> int:
-    return sum(1 for signal in signals if not signal.get("transient"))

@@ -19,9 +19,10 @@ from shared.services.journal import Again, RunLost
 
 if TYPE_CHECKING:
     from shared.core.entries import AnyEntry
-    from shared.core.run import RunState
+    from shared.core.run import Happening, RunState
     from shared.ports import Item
     from shared.services.context import Backend, Owner
+    from shared.services.inbox import Inbox
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,10 @@ def is_first(tail: list[Item]) -> bool:
 
     Telling its entry again does no harm, since the ids are the same.
     """
-    return len(tail) == 1 and keys.start_and_position(tail[0].sort)[1] == 0
+    if len(tail) != 1:
+        return False
+    _, position = keys.start_and_position(tail[0].sort)
+    return position == 0 and not entries.rows_before(entries.read(tail[0].body))
 
 
 def _is_told(newest: Item, last: EventId) -> bool:
@@ -102,49 +106,79 @@ def resync_idle(owner: Owner, tail: list[Item]) -> None:
     owner.publisher.tell([{"type": RESYNC}])
 
 
-async def claim(backend: Backend, owner: Owner, active: Item) -> Running:
+async def claim(
+    backend: Backend, owner: Owner, active: Item, tail: list[Item], inbox: Inbox
+) -> Running:
     """Take a live run over by writing a claim at its next position (B4).
 
+    `tail`: the run's entries; `inbox`: as it was read before them. A cancel comes before all else.
+
     Raises:
-        RunLost: the run is over, or another owner claims it too.
+        Again: the run has ended meanwhile.
+        RunLost: it has no records any more.
     """
     held = Active.of(active.body)
-    if held.start is None:
-        raise RunLost(f"run {held.run} has not begun")
+    head_item = await backend.table.get(keys.run(held.run), keys.RUN)
+    if held.start is None or head_item is None:
+        raise RunLost(f"run {held.run} has no records")
+    head = Run.of(head_item.body)
     while True:
-        stored = await journal.of_run(backend.table, owner.partition, held.start)
-        head_item = await backend.table.get(keys.run(held.run), keys.RUN)
-        if not stored or head_item is None:
+        own = [entries.read(item.body) for item in tail]
+        if not own:
             raise RunLost(f"run {held.run} has no records")
-        state = run.begin(stored[0], held.start)
-        for entry in stored[1:]:
+        state = run.begin(own[0], held.start)
+        for entry in own[1:]:
             state = run.fold(state, entry)
         if state.status != "running":
             raise Again(f"run {held.run} has ended meanwhile")
-        head = Run.of(head_item.body)
         claimed = _claim_entry(backend, owner, state, calm=head.paused_at == state.position)
         try:
             await owner.journal.write(state.start, state.position, claimed)
             break
         except RunLost:
             log.info("%s: another owner was at %d; one position on", held.run, state.position)
+            tail = await journal.of_run(backend.table, owner.partition, held.start)
     if _lost_log(owner, state):
         owner.publisher.place(state.start, state.position, K_MAX, claimed.index0 - 1)
         owner.publisher.tell([{"type": RESYNC, "runId": state.run}])
     else:
-        await _tell_late(owner, state.start, stored)
+        await _tell_late(owner, state.start, own)
     state = run.fold(state, claimed)
     owner.publisher.place(state.start, state.position, 0, state.index)
-    stop = await backend.table.get(owner.partition, keys.cancel(state.run))
+    first = _first(state, inbox)
     return Running(
         state=state,
         run=head,
         run_version=head_item.version,
         active=held,
         active_version=active.version,
-        prompt=await _prompt(backend, owner, state, stored),
-        begin_with=Cancelled() if stop else Resumed(),
+        prompt=await _prompt(backend, owner, state, own),
+        begin_with=first,
+        inbox=None if first else inbox,  # it is out of date once tools have run
     )
+
+
+def _first(state: RunState, inbox: Inbox) -> Happening | None:
+    """Say with what the loop begins; None: with what the inbox holds for the run."""
+    if inbox.asks_to_stop(state.run):
+        return Cancelled()
+    return Resumed() if state.open_calls else None
+
+
+async def _prompt(backend: Backend, owner: Owner, state: RunState, own: list[AnyEntry]) -> Prompt:
+    """Rebuild what the run's model was shown: history up to its start, then its own entries."""
+    prompt = Prompt()
+    rows = 0
+    if state.agent in backend.app:
+        rows = backend.app.agent(state.agent).last_messages
+    if rows and own[0].rows:
+        page = await journal.before(backend.table, owner.partition, state.start)
+        past = await journal.back_to(backend.table, owner.partition, page, rows)
+        for old in recent([entries.read(item.body) for item in past], rows):
+            prompt.add(old, past=True)
+    for entry in own:
+        prompt.add(entry, past=False)
+    return prompt
 
 
 async def _tell_late(owner: Owner, start: int, stored: list[AnyEntry]) -> None:
@@ -182,25 +216,3 @@ def _claim_entry(backend: Backend, owner: Owner, state: RunState, *, calm: bool)
         half_told=k > 0 or last is None,
         calm=calm,
     )
-
-
-async def _prompt(
-    backend: Backend, owner: Owner, state: RunState, stored: list[AnyEntry]
-) -> Prompt:
-    """Rebuild what the run's model was shown: history up to its start, then its own entries."""
-    prompt = Prompt()
-    if state.agent in backend.app:
-        rows = backend.app.agent(state.agent).last_messages
-        tail = await backend.table.query(
-            owner.partition,
-            keys.STEP_PREFIX,
-            after=keys.run_steps(state.start),
-            limit=40,
-            reverse=True,
-        )
-        past = await journal.reaching(backend.table, owner.partition, tail[::-1], rows)
-        for old in recent(past, rows):
-            prompt.add(old, past=True)
-    for entry in stored:
-        prompt.add(entry, past=False)
-    return prompt

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shared.core import keys
+from shared.core import entries, keys
 from shared.core.errors import Forbidden, NotFound
 from shared.core.prompt import recent
 from shared.core.records import Thread
@@ -76,14 +76,15 @@ class Threads:
         if resource is not None and found.resource != resource:
             raise Forbidden("Access denied: thread belongs to a different resource")
         table, partition = self._backend.table, keys.partition(thread, found.incarnation)
-        tail = await journal.newest(table, partition, max(min(per_page * 4, 200), 1))
+        tail = await journal.newest(table, partition)
         total = int(tail[-1].body["rows"]) if tail else 0
         end = min((page + 1) * per_page, total) if ascending else total - page * per_page
         begin = max(page * per_page if ascending else end - per_page, 0)
         if end <= begin:
             return Page([], total, page, per_page)
         wanted = total - begin
-        entries = recent(await journal.reaching(table, partition, tail, wanted), wanted)
-        rows = fold_rows(entries, found.thread, found.resource)
+        items = await journal.back_to(table, partition, tail, wanted)
+        stored = recent([entries.read(item.body) for item in items], wanted)
+        rows = fold_rows(stored, found.thread, found.resource)
         begin_of_rows = total - len(rows)
         return Page(rows[begin - begin_of_rows : end - begin_of_rows], total, page, per_page)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import to_json
@@ -84,8 +85,7 @@ class Trace:
     def between(self, what: str) -> list[Trace]:
         """What came between each two neighbouring marks or requests like this."""
         places = self._places(what)
-        pairs = zip(places, places[1:], strict=False)
-        return [Trace(self.calls[one + 1 : other]) for one, other in pairs]
+        return [Trace(self.calls[one + 1 : other]) for one, other in pairwise(places)]
 
     def _places(self, what: str) -> list[int]:
         found = [n for n, call in enumerate(self.calls) if str(call) == what]
@@ -141,7 +141,7 @@ class CountingTable:
     async def query(self, partition: str, prefix: str = "", **options: Any) -> list[Item]:
         await self._trace.send()
         items = await self._table.query(partition, prefix, **options)
-        self._trace.add("query", prefix.split("#")[0] or "all", read=_sizes(items))
+        self._trace.add("query", prefix.partition("#")[0] or "all", read=_sizes(items))
         return items
 
     async def index(self, group: str, **options: Any) -> list[Item]:
@@ -181,9 +181,11 @@ class CountingCoordinator:
         self._trace.add("held", log)
         return await self._coordinator.held(log)
 
-    async def append(self, lease: Lease, events: Sequence[LogEvent], ttl: int) -> Appended:
+    async def append(
+        self, lease: Lease, events: Sequence[LogEvent], ttl: int, after: EventId | None = None
+    ) -> Appended:
         self._trace.add("append", f"{len(events)} events", written=_lengths(events))
-        appended = await self._coordinator.append(lease, events, ttl)
+        appended = await self._coordinator.append(lease, events, ttl, after)
         followed = appended.followed if self._followed is None else self._followed
         return Appended(appended.cancelled, followed)
 

@@ -27,7 +27,7 @@ from tests.budgets.counting import CountingCoordinator, CountingQueue, CountingT
 from tests.crash.world import RESOURCE, SETTINGS, THREAD, World
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
     from shared.core.model import ModelPart, ModelRequest
@@ -45,6 +45,7 @@ class Steps:
     def __init__(self, steps: int = 0, calls: int = 1, words: int = 1) -> None:
         self.steps, self.calls, self.words = steps, calls, words
         self.on_call: Callable[[ModelRequest], None] = lambda _: None
+        self.while_speaking: Callable[[], Awaitable[None]] | None = None
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
         """Play the step that the run has come to."""
@@ -61,6 +62,8 @@ class Steps:
             yield Finished("tool-calls", Usage(1, 1))
             return
         yield TextStarted("t")
+        if self.while_speaking:
+            await self.while_speaking()
         for _ in range(self.words):
             await asyncio.sleep(0)
             yield TextDelta("t", "word ")

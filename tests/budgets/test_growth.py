@@ -7,6 +7,7 @@ import gc
 import sys
 import tracemalloc
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,6 @@ import pytest
 from shared.adapters.sqlite import SqliteCoordinator
 from shared.core import entries, keys
 from shared.ports import Put
-from tests.budgets.counting import Trace
 from tests.budgets.stand import Stand, Steps
 from tests.crash.world import THREAD
 
@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
     from shared.core.model import ModelRequest
     from shared.core.tool import ToolContext
+    from tests.budgets.counting import Trace
 
 P = keys.partition(THREAD, 1)
 STORED = ("put", "commit")
+CONTINUE = {"acquire": 1, "last": 1, "get": 2, "put": 1}
 LARGE = 600_000
+PAGE, ENTRY = 100, 400
+"""Entries that are read at a time, and the bytes of a small one."""
 
 
 # ---- long runs -------------------------------------------------------------------------------
@@ -117,21 +121,21 @@ def _deep(value: Any, seen: set[int]) -> int:
     return size
 
 
-async def test_a_handed_over_slice_reads_the_run_once_and_two_pages(tmp_path: Path) -> None:
-    """The requests of a slice do not grow; what it reads is the prompt, and two pages of 40."""
+async def test_a_handed_over_slice_reads_the_run_once_in_pages(tmp_path: Path) -> None:
+    """What it reads is what its prompt needs: all of the run, and at most one page more."""
     stand = Stand(tmp_path / "stand", Steps(steps=400), settings={"slice_steps": 50})
     await stand.say("m1")
     slices: list[Trace] = []
-    written = [0]
     for _ in range(9):
         slices.append(await stand.one())
-        written.append(slices[-1].of(*STORED).written)
     assert (await stand.chunks())[-1]["type"] == "finish"
-    openings = [each.upto("model") for each in slices[1:]]
-    assert len({str(sorted(each.counts().items())) for each in openings}) == 1
-    page = 40 * 800
-    for number, opening in enumerate(openings, 1):
-        assert opening.read <= sum(written[: number + 1]) + 2 * page
+    written = stored = 0
+    for before, each in pairwise(slices):
+        written += before.of(*STORED).written
+        stored += before.count("put") + before.count("commit")
+        opening = each.upto("model")
+        assert opening.over(**CONTINUE, query=3 + stored // PAGE) == []
+        assert opening.read <= written + PAGE * ENTRY
 
 
 async def test_ten_times_the_hand_overs_cost_no_more_requests_a_step(tmp_path: Path) -> None:
@@ -157,8 +161,7 @@ async def test_a_result_of_600_kb_that_is_not_ascii_is_written_once(
 
     shown: list[ModelRequest] = []
     stand = Stand(tmp_path / "stand", Steps(steps=2), act=act)
-    mark = stand.model.on_call
-    stand.model.on_call = lambda request: (shown.append(request), mark(request))[-1]
+    stand.model.on_call = shown.append
     used = await stand.run()
     results = [call.written for call in used.calls if str(call) == "put result"]
     assert len(results) == 2
@@ -196,16 +199,18 @@ async def lengthen(stand: Stand, messages: int) -> None:
 
 
 async def test_a_thread_of_5000_messages_starts_a_run_as_one_of_50_does(tmp_path: Path) -> None:
+    """The same requests; it reads a page of the journal, which 50 messages do not quite fill."""
     used: dict[int, Trace] = {}
-    for messages in (50, 5_000):
+    for messages in (50, 200, 5_000):
         stand = Stand(tmp_path / str(messages))
         await stand.run("m1")
         await lengthen(stand, messages)
         assert (await stand.outside.threads.messages(THREAD, None, 0, 10)).total == messages
         used[messages] = await stand.run("m2")
-    few, many = used[50], used[5_000]
+    few, more, many = used.values()
     assert [str(call) for call in many.calls] == [str(call) for call in few.calls]
-    assert many.read <= 1.02 * few.read
+    assert many.read <= 1.02 * more.read
+    assert many.read <= few.read + PAGE * ENTRY / 4
     assert many.written <= 1.02 * few.written
 
 
@@ -234,9 +239,7 @@ async def test_p61_a_run_of_10000_chunks_is_told_in_few_appends(
 ) -> None:
     """Followed: one append per 20 ms or 16 KB; else one per 2 s. At most 2.5 MB in the log."""
     settings = {"flush_pause": 20, "lease": 60_000, "heartbeat": 20_000}
-    stand = Stand(
-        tmp_path / "stand", Steps(words=CHUNKS), followed=followed, settings=settings
-    )
+    stand = Stand(tmp_path / "stand", Steps(words=CHUNKS), followed=followed, settings=settings)
     loop = asyncio.get_running_loop()
     began = loop.time()
     used = await stand.run()

@@ -142,37 +142,18 @@ async def test_a_step_with_k_tool_calls_is_a_query_and_1_plus_k_puts(
 
 async def test_a_plain_step_is_a_query_and_a_put(tmp_path: Path) -> None:
     """A message comes while the model speaks: its own commit, and the step as any other."""
-    stand = Stand(tmp_path / "stand")
-    process, said = stand.process_counted(), 0
+    spoken = Steps()
+    busy = Stand(tmp_path / "stand", spoken)
+    said = iter(["m2", "m3", "m4"])
 
     async def speak() -> None:
-        nonlocal said
-        said += 1
-        if said <= 3:
-            await stand.say(f"more{said}")
+        more = next(said, None)
+        if more:
+            await busy.say(more)
 
-    stand.model = model = _Speaking(stand, speak)
-    stand.app.agent("agent").model = model
-    await stand.say("m1")
-    stand.trace.take()
-    await stand.work(process)
-    steps = stand.trace.take().between("model")
+    spoken.while_speaking = speak
+    steps = (await busy.run()).between("model")
     assert [step.counts() for step in steps] == [{"put": 1, "query": 1, "commit": 1}] * 3
-
-
-class _Speaking(Steps):
-    """Does something while it answers."""
-
-    def __init__(self, stand: Stand, does: object) -> None:
-        super().__init__()
-        self.on_call = lambda _: stand.trace.mark("model")
-        self._does = does
-
-    async def stream(self, request):  # type: ignore[no-untyped-def]
-        async for part in super().stream(request):
-            yield part
-            if type(part).__name__ == "TextStarted":
-                await self._does()  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(("waiting", "commits"), [(1, 1), (30, 1), (31, 2), (65, 3)])
@@ -181,12 +162,12 @@ async def test_drained_signals_are_one_commit_per_30(
 ) -> None:
     async def act(ctx: ToolContext) -> str:
         for number in range(waiting):
-            await stand.say(f"{ctx.call_id}-{number}")
+            await busy.say(f"{ctx.call_id}-{number}")
         return "sent"
 
-    stand = Stand(tmp_path / "stand", Steps(steps=1), act=act)
-    await stand.say("m1")
-    step = (await stand.one()).between("model")[0]
+    busy = Stand(tmp_path / "stand", Steps(steps=1), act=act)
+    await busy.say("m1")
+    step = (await busy.one()).between("model")[0]
     assert step.counts() == {"put": 2, "query": commits, "commit": commits}
 
 

@@ -209,9 +209,11 @@ class FaultyCoordinator:
     async def held(self, log: str) -> bool:
         return await self._faults.around("held", lambda: self._coordinator.held(log))
 
-    async def append(self, lease: Lease, events: Sequence[LogEvent], ttl: int) -> Appended:
+    async def append(
+        self, lease: Lease, events: Sequence[LogEvent], ttl: int, after: EventId | None = None
+    ) -> Appended:
         return await self._faults.around(
-            "append", lambda: self._coordinator.append(lease, events, ttl)
+            "append", lambda: self._coordinator.append(lease, events, ttl, after)
         )
 
     async def last(self, log: str) -> EventId | None:

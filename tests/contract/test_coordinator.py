@@ -11,6 +11,7 @@ import pytest
 from shared.core.errors import LeaseLost
 from shared.core.events import K_MAX, EventId, LogEvent
 from shared.ports import Lease
+from tests.clock import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,6 +171,50 @@ async def test_who_lost_the_lease_cannot_touch_it(
 
     assert await coordinator.held(LOG)
     assert coordinator.renew(other, ttl) is None
+
+
+@pytest.fixture
+def stepping(ports: Ports) -> VirtualClock:
+    if not isinstance(ports.clock, VirtualClock):
+        pytest.skip("the time of day of this backend cannot be set")
+    return ports.clock
+
+
+async def test_a_dead_owners_lease_is_free_after_the_clock_stepped_back(
+    coordinator: Coordinator, lease: Lease, ttl: int, stepping: VirtualClock
+) -> None:
+    """B1: it ends later than any lease could, so its owner has not renewed it since.
+
+    Otherwise the thread would be locked for as long as the step was. The fence keeps it safe.
+    """
+    stepping.set(stepping.now() - 360 * ttl)
+    assert not await coordinator.held(LOG)
+
+    other = await take(coordinator, "other", ttl)
+    assert other.fence > lease.fence
+    assert await coordinator.held(LOG)
+    assert await coordinator.acquire(LOG, "a third", ttl) is None
+    with pytest.raises(LeaseLost):
+        coordinator.renew(lease, ttl)
+    with pytest.raises(LeaseLost):
+        await coordinator.append(lease, numbered(1), ttl)
+
+
+async def test_a_live_owner_keeps_its_lease_when_the_clock_steps_back(
+    coordinator: Coordinator, lease: Lease, ttl: int, stepping: VirtualClock
+) -> None:
+    """B1: by a little, at once; by more, once it has renewed it or told something."""
+    stepping.set(stepping.now() - ttl // 2)
+    assert await coordinator.held(LOG)
+    assert await coordinator.acquire(LOG, "other", ttl) is None
+    stepping.set(stepping.now() - 360 * ttl)
+    assert coordinator.renew(lease, ttl) is None
+    assert await coordinator.held(LOG)
+    assert await coordinator.acquire(LOG, "other", ttl) is None
+    stepping.set(stepping.now() - 360 * ttl)
+    await coordinator.append(lease, numbered(1), ttl)
+    assert await coordinator.held(LOG)
+    assert await coordinator.acquire(LOG, "other", ttl) is None
 
 
 # ---- append --------------------------------------------------------------------------------

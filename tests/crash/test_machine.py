@@ -321,9 +321,7 @@ class Machine(RuleBasedStateMachine):
         for item in await self.world.table.query(partition, keys.STEP_PREFIX):
             entry = entries.read(item.body)
             run = getattr(entry, "run", None) or run
-            if isinstance(entry, entries.Finish) or (
-                isinstance(entry, entries.Note) and entry.run
-            ):
+            if isinstance(entry, entries.Finish) or (isinstance(entry, entries.Note) and entry.run):
                 ends[run] += 1
         told = Counter(
             c["runId"]

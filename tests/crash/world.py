@@ -27,6 +27,7 @@ from shared.services.context import Backend
 from shared.settings import Settings
 from tests.clock import VirtualClock
 from tests.contract.faults import Faults, FaultyCoordinator, FaultyQueue, FaultyTable, Killed
+from tests.logs import whole_log
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -132,7 +133,7 @@ class World:
 
     async def chunks(self) -> list[dict[str, Any]]:
         """All that readers were told, in order."""
-        events = await self.coordinator.read(keys.partition(THREAD, 1), None, limit=100_000)
+        events = await whole_log(self.coordinator, keys.partition(THREAD, 1))
         ids = [event.id for event in events]
         assert ids == sorted(set(ids)), "event ids grow"
         return [json.loads(event.json) for event in events]

@@ -20,6 +20,7 @@ from shared.adapters.sqlite import Database, Notices, SqliteCoordinator, SqliteT
 from shared.adapters.system import SystemClock
 from shared.core import entries, keys
 from shared.core.events import Cursor
+from tests.logs import whole_log
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -144,12 +145,20 @@ class Store:
 
     async def log(self, thread: str) -> list[Chunk]:
         """All that readers were told."""
-        events = await self._coordinator.read(keys.partition(thread, 1), None, limit=100_000)
+        events = await whole_log(self._coordinator, keys.partition(thread, 1))
         return [json.loads(event.json) for event in events]
 
     async def inbox(self, thread: str) -> list[dict[str, Any]]:
         """What still waits."""
         return [i.body for i in await self._table.query(keys.partition(thread, 1), "IN#")]
+
+    async def is_idle(self, thread: str) -> bool:
+        """Tell whether nothing waits, nothing runs, and all is told."""
+        partition = keys.partition(thread, 1)
+        if await self.inbox(thread) or await self._table.get(partition, keys.ACTIVE):
+            return False
+        log = await self.log(thread)
+        return bool(log) and log[-1]["type"] in ENDS
 
     async def receipts(self, thread: str) -> dict[str, str]:
         """What became of each signal."""
@@ -190,6 +199,12 @@ class Machine:
         server = Server(self._db, output, {**logs, **pauses})
         self.servers.append(server)
         return await server.up()
+
+    async def start_two(self, **env: int) -> tuple[Server, Server]:
+        """Start two servers, the second one frozen, so that the first one gets what comes."""
+        first, second = await asyncio.gather(self.start(**env), self.start(**env))
+        second.freeze(self.store)
+        return first, second
 
     def reader(
         self, thread: str, server: Server | None = None, *, cursor: str = "", url: str = ""

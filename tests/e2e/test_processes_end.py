@@ -45,12 +45,13 @@ async def test_f4_a_run_is_handed_over_when_its_server_is_told_to_end(
     answer: str,
     starts: tuple[int, ...],
 ) -> None:
-    first = await machine.start(**pauses)
-    reader = await machine.reader("thread").connected()
-    run = (await machine.send("thread", text, agent))["runId"]
-    await until(lambda: reader.count("text-delta") or machine.calls("thread"), "work under way")
-    second = await machine.start(**pauses)  # the lease is held: it has nothing to do yet
-    assert "claim" not in await machine.store.kinds("thread")
+    first, second = await machine.start_two(**pauses)
+    own = await machine.reader("thread", first).connected()
+    run = (await machine.send("thread", text, agent, first))["runId"]
+    await until(lambda: own.count("text-delta") or machine.calls("thread"), "work under way")
+    second.thaw()
+    reader = await machine.reader("thread", second).connected()
+    assert "claim" not in await machine.store.kinds("thread"), "the first server still has it"
 
     assert await first.terminate() < ENDS_WITHIN
     ended = time.monotonic()

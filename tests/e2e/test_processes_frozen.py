@@ -38,11 +38,11 @@ async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
 async def test_c2_a_frozen_owner_that_thaws_changes_nothing(
     machine: Machine, agent: str, text: str, answer: str, starts: tuple[int, ...], when: str
 ) -> None:
-    frozen = await machine.start(DELTA_MS=400, TOOL_MS=1_500)
+    frozen, other = await machine.start_two(DELTA_MS=500, TOOL_MS=2_000)
     own = await machine.reader("thread", frozen).connected()
-    run = (await machine.send("thread", text, agent))["runId"]
-    other = await machine.start(DELTA_MS=400, TOOL_MS=1_500)
+    run = (await machine.send("thread", text, agent, frozen))["runId"]
     await until(lambda: own.count("text-delta") or machine.calls("thread"), "work under way")
+    other.thaw()
     reader = await machine.reader("thread", other).connected()
     assert "claim" not in await machine.store.kinds("thread"), "the first server still has it"
 
@@ -59,7 +59,7 @@ async def test_c2_a_frozen_owner_that_thaws_changes_nothing(
     frozen.thaw()
     await reader.end(run)
     journal, log = await machine.store.journal("thread"), await machine.store.log("thread")
-    transcript = await machine.transcript("thread")
+    transcript = await machine.transcript("thread", other)
 
     # The thawed server has nobody beside it now: what it answers, it has worked out itself.
     await other.terminate()

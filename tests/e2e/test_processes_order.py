@@ -73,11 +73,14 @@ async def test_b5_what_a_run_left_over_lets_nobody_overtake_the_owner_behind_it(
     await late
     assert earlier.action == "wake"
 
-    running = asyncio.create_task(system.advance.advance(WAKE))
+    one_step = system.advance.slice()
+    one_step.steps_left = 1
+    running = asyncio.create_task(system.advance.advance(WAKE, one_step))
     await left.reached.wait()
     await say(system, "later")
     left.open()
     await running
+    await say(system, "last")
     await system.advance.advance(WAKE)
 
     found = await system.threads.messages("thread", "owner", 0, 40, ascending=True)
@@ -87,5 +90,5 @@ async def test_b5_what_a_run_left_over_lets_nobody_overtake_the_owner_behind_it(
         if row["role"] != "assistant"
         for part in row["content"]["parts"]
     ]
-    assert said.index("earlier") < said.index("later"), said
+    assert said == ["begin", "left over", "earlier", "later", "last"]
     system.database.close()

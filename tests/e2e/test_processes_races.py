@@ -80,12 +80,9 @@ async def check(machine: Machine, reader: Reader, acked: list[Any]) -> None:
     for run in {answer["runId"] for answer in acked}:
         assert (await reader.end(run))["type"] == "finish"
 
-    async def settled() -> bool:
-        receipts = await machine.store.receipts("thread")
-        return receipts == {answer["signal"]["id"]: "delivered" for answer in acked}
-
-    await until_stored(settled, "each receipt is terminal")
-    assert await machine.store.inbox("thread") == []
+    await until_stored(lambda: machine.store.is_idle("thread"), "an idle thread")
+    receipts = await machine.store.receipts("thread")
+    assert receipts == {answer["signal"]["id"]: "delivered" for answer in acked}
     log = await machine.store.log("thread")
     await reader.reaches(log[-1]["cursor"])
     assert reader.chunks == log

@@ -77,11 +77,11 @@ async def test_a9_a_run_is_stopped_through_any_server_within_two_seconds(machine
 
 
 async def test_h1_when_the_owner_is_killed_the_other_server_takes_over(machine: Machine) -> None:
-    first = await machine.start(DELTA_MS=300)
+    first, second = await machine.start_two(DELTA_MS=500)
     reader = await machine.reader("thread", first).connected()
-    run = (await machine.send("thread", "hello brave new world"))["runId"]
-    second = await machine.start(DELTA_MS=300)
+    run = (await machine.send("thread", "hello brave new world", server=first))["runId"]
     await until(lambda: reader.count("text-delta"), "an answer under way")
+    second.thaw()
     watcher = await machine.reader("thread", second).connected()
     assert "claim" not in await machine.store.kinds("thread"), "the first server still has it"
     first.kill()
@@ -118,10 +118,7 @@ async def test_twenty_senders_over_two_servers(machine: Machine) -> None:
         for reader in readers:
             await reader.end(run)
 
-    async def quiet() -> bool:
-        return not await machine.store.inbox("thread")
-
-    await until_stored(quiet, "an empty inbox")
+    await until_stored(lambda: machine.store.is_idle("thread"), "an idle thread")
     log = await machine.store.log("thread")
     assert in_order(log)
     for reader in readers:

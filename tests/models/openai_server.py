@@ -6,39 +6,10 @@ async with OpenAIServer() as server:
 
 from __future__ import annotations
 
-import asyncio
 import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any
 
-if TYPE_CHECKING:
-    from types import TracebackType
-
-Ending = Literal["done", "no-done", "eof", "cut", "hang"]
-
-
-@dataclass
-class Reply:
-    """What one request is answered with.
-
-    Endings: `done` as OpenAI does; `no-done` without the last marker; `eof` a clean end of the body
-    right after the chunks; `cut` a closed socket; `hang` silence until the client goes away.
-    """
-
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-    body: Any = None
-    chunks: list[Any] = field(default_factory=list)
-    ending: Ending = "done"
-
-
-@dataclass
-class Request:
-    """What a client sent."""
-
-    path: str
-    headers: dict[str, str]
-    body: dict[str, Any]
+from tests.models.http_server import Ending, ModelServer, Reply
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
@@ -97,95 +68,12 @@ def error(status: int, message: str = "no", *, code: str | None = None, **header
     return Reply(status, {k.replace("_", "-"): v for k, v in headers.items()}, body)
 
 
-class OpenAIServer:
-    """Answers requests with `replies`, in turn; the last one stays."""
+class OpenAIServer(ModelServer):
+    """The chat API."""
 
-    def __init__(self) -> None:
-        self.replies: list[Reply] = []
-        self.requests: list[Request] = []
-        self.asked = asyncio.Event()
-        self.left = asyncio.Event()
-        """Set when a client closed its connection during a `hang`."""
+    base = "/v1"
+    done = b"data: [DONE]\n\n"
 
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def url(self) -> str:
-        assert self._server is not None
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return f"http://{host}:{port}/v1"
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while await self._read(reader):
-                reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
-                if not await self._answer(reply, reader, writer):
-                    return
-        except ConnectionError:
-            self.left.set()
-        finally:
-            writer.close()
-
-    async def _read(self, reader: asyncio.StreamReader) -> bool:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        except asyncio.IncompleteReadError:
-            return False
-        headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in head[1:]) if k}
-        body = await reader.readexactly(int(headers.get("content-length", 0)))
-        self.requests.append(Request(head[0].split()[1], headers, json.loads(body)))
-        self.asked.set()
-        return True
-
-    async def _answer(
-        self, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> bool:
-        """Send the reply; tell whether the connection can go on."""
-        kind = "text/event-stream" if reply.status == 200 else "application/json"
-        headers = {"content-type": kind, "transfer-encoding": "chunked"} | reply.headers
-        lines = [f"HTTP/1.1 {reply.status} X", *(f"{k}: {v}" for k, v in headers.items())]
-        writer.write("\r\n".join([*lines, "", ""]).encode())
-        if reply.status != 200:
-            _write(writer, json.dumps(reply.body))
-        for one in reply.chunks:
-            _write(writer, f"data: {one if isinstance(one, str) else json.dumps(one)}\n\n")
-            await writer.drain()
-        if reply.ending == "hang":
-            await reader.read()
-            self.left.set()
-            return False
-        if reply.ending == "cut":
-            return False
-        if reply.ending == "done" and reply.status == 200:
-            _write(writer, "data: [DONE]\n\n")
-        writer.write(b"0\r\n\r\n")
-        await writer.drain()
-        return True
-
-
-def _write(writer: asyncio.StreamWriter, data: str) -> None:
-    raw = data.encode()
-    writer.write(b"%x\r\n%s\r\n" % (len(raw), raw))
+    def frame(self, event: Any) -> bytes:
+        text = event if isinstance(event, str) else json.dumps(event)
+        return f"data: {text}\n\n".encode()

@@ -9,6 +9,7 @@ from pydantic_ai.usage import RequestUsage
 
 from shared.adapters.models.answer import Answer
 from shared.adapters.models.prompt import to_messages
+from shared.core import entries
 from shared.core.model import (
     AssistantMessage,
     Finished,
@@ -141,3 +142,47 @@ def test_late_text_opens_a_new_block_and_empty_text_none() -> None:
         TextDelta("2", "z"),
         TextEnded("2"),
     ]
+
+
+def test_what_a_provider_wants_back_with_texts_and_calls_is_kept_and_handed_back() -> None:
+    text = ai.TextPart("Yes", id="msg_1", provider_name="openai")
+    details = {"thought_signature": "sig"}
+    call = ai.ToolCallPart("add", {"a": 1}, "c1", provider_name="google", provider_details=details)
+    parts = read(
+        ai.PartStartEvent(index=0, part=ai.TextPart("Yes")),
+        ai.PartEndEvent(index=0, part=text, canonical_system="openai"),
+        ai.PartStartEvent(index=1, part=call),
+        ai.PartEndEvent(index=1, part=call, canonical_system="google"),
+        parts=[text, call],
+    )
+    ids = {"provider": "openai", "system": "openai", "id": "msg_1"}
+    signed = {"provider": "google", "system": "google", "details": details}
+    called = ToolCall("c1", "add", {"a": 1}, signed)
+    assert TextEnded("1", ids) in parts
+    assert ToolCalled(called) in parts
+    said = AssistantMessage((TextPart("Yes", provider_metadata=ids), called))
+    sent = to_messages((UserMessage("hi"), said))[1]
+    assert list(sent.parts) == [text, call]
+
+
+def test_a_text_that_is_only_a_signature_is_kept() -> None:
+    signed = ai.TextPart("", provider_name="google", provider_details={"thought_signature": "sig"})
+    parts = read(
+        ai.PartStartEvent(index=0, part=signed),
+        ai.PartEndEvent(index=0, part=signed),
+        parts=[signed],
+    )
+    known = {"provider": "google", "details": {"thought_signature": "sig"}}
+    assert parts[:2] == [TextStarted("1"), TextEnded("1", known)]
+
+
+def test_what_no_provider_wants_back_is_not_stored() -> None:
+    text = ai.TextPart("Yes", provider_name="openai")
+    parts = read(
+        ai.PartStartEvent(index=0, part=text), ai.PartEndEvent(index=0, part=text), parts=[text]
+    )
+    assert TextEnded("1") in parts
+    stored = entries.Text(id="1", text="Yes").model_dump()
+    assert stored == {"type": "text", "id": "1", "text": "Yes"}
+    call = entries.Call(call_id="c1", name="add", args={}).model_dump()
+    assert call == {"type": "call", "call_id": "c1", "name": "add", "args": {}}

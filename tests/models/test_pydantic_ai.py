@@ -34,9 +34,9 @@ from shared.core.model import (
     Usage,
     UserMessage,
 )
+from tests.models.http_server import Reply
 from tests.models.openai_server import (
     OpenAIServer,
-    Reply,
     args_delta,
     call,
     chunk,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from shared.adapters.models.demo import DemoModel
 from shared.adapters.models.providers import build
 from shared.adapters.models.pydantic_ai import PydanticAIModel
-from shared.adapters.models.resolve import resolve
+from shared.adapters.models.resolve import PROVIDERS, resolve
 from shared.core.errors import Misconfigured
+from tests.arch.tree import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +65,10 @@ def test_an_unknown_model_is_told(model: str) -> None:
 def test_a_base_url_that_is_none_is_told(url: str) -> None:
     with pytest.raises(Misconfigured, match=r"OPENAI_BASE_URL is .*; write it like"):
         build("openai", "m1", {"OPENAI_BASE_URL": url})
+    with pytest.raises(Misconfigured, match=r"ANTHROPIC_BASE_URL is .*; write it like"):
+        build("anthropic", "m1", {"ANTHROPIC_API_KEY": "key", "ANTHROPIC_BASE_URL": url})
+    with pytest.raises(Misconfigured, match=r"GOOGLE_GEMINI_BASE_URL is .*; write it like"):
+        build("google", "m1", {"GOOGLE_API_KEY": "key", "GOOGLE_GEMINI_BASE_URL": url})
 
 
 @pytest.mark.parametrize(
@@ -88,17 +94,48 @@ def test_bedrock_needs_no_key_but_a_region(monkeypatch: pytest.MonkeyPatch) -> N
     assert build("bedrock", "anthropic.claude", {}).name == "bedrock/anthropic.claude"
 
 
-@pytest.mark.parametrize("missing", ["openai", "pydantic_ai"])
-def test_a_missing_extra_is_told(missing: str) -> None:
+@pytest.mark.parametrize(
+    ("missing", "providers"),
+    [
+        (["openai", "anthropic", "google.genai"], PROVIDERS.keys() - {"bedrock"}),
+        (["pydantic_ai"], PROVIDERS.keys()),
+    ],
+)
+def test_a_missing_extra_is_told(
+    missing: list[str], providers: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY"):
+        monkeypatch.setenv(key, "key")
     said = python(
-        f"import os, sys; sys.modules[{missing!r}] = None; os.environ['OPENAI_API_KEY'] = 'key'\n"
+        f"import sys; sys.modules.update(dict.fromkeys({missing!r}))\n"
         "from shared.adapters.models.resolve import resolve\n"
         "from shared.core.errors import Misconfigured\n"
-        "try: resolve('openai/m1')\n"
-        "except Misconfigured as error: print(error)"
+        f"for provider in {sorted(providers)!r}:\n"
+        "    try: resolve(f'{provider}/m1')\n"
+        "    except Misconfigured as error: print(error)"
     )
-    assert said.endswith('needs an extra: pip install "wakeline[models]"')
-    assert len(said.splitlines()) == 1
+    assert said.splitlines() == [
+        f'model "{name}/m1" needs an extra: pip install "wakeline[{PROVIDERS[name]}]"'
+        for name in sorted(providers)
+    ]
+
+
+def test_every_provider_has_its_extra() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    assert set(PROVIDERS.values()) <= set(extras)
+    versions = {extra.partition("~=")[2] for name in PROVIDERS.values() for extra in extras[name]}
+    assert len(versions) == 1, "the extras name one version of pydantic-ai"
+
+
+def test_a_provider_loads_no_sdk_but_its_own() -> None:
+    loaded = python(
+        "import os, sys; os.environ['ANTHROPIC_API_KEY'] = 'key'\n"
+        "from shared.adapters.models.resolve import resolve; resolve('anthropic/claude-opus-5')\n"
+        "print(*sys.modules)"
+    ).split()
+    assert "anthropic" in loaded
+    assert {"openai", "google.genai", "boto3", "botocore"}.isdisjoint(loaded)
 
 
 def test_resolving_the_demo_loads_no_sdk() -> None:

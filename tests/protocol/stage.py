@@ -21,12 +21,13 @@ from tests.apps.script import ScriptModel, T
 from tests.clock import VirtualClock
 from tests.contract.faults import Faults, FaultyCoordinator, FaultyTable, Killed
 from tests.crash.world import RESOURCE, SETTINGS, THREAD, World, superseded
+from tests.logs import whole_log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
-    from shared.core.events import LogEvent
+    from shared.core.events import EventId, LogEvent
     from shared.core.tool import Tool
     from shared.ports import Item, Lease, Write
     from tests.apps.script import Turn
@@ -120,7 +121,9 @@ class Lying(FaultyCoordinator):
     def renew(self, lease: Lease, ttl: int) -> str | None:
         return None
 
-    async def append(self, lease: Lease, events: Sequence[LogEvent], ttl: int) -> Appended:
+    async def append(
+        self, lease: Lease, events: Sequence[LogEvent], ttl: int, after: EventId | None = None
+    ) -> Appended:
         return Appended(None, followed=True)
 
 
@@ -271,7 +274,7 @@ class Stage(World):
         return [chunk["payload"].get("attempt", 0) for chunk in starts]
 
     async def events(self) -> list[LogEvent]:
-        return await self.coordinator.read(P, None, limit=100_000)
+        return await whole_log(self.coordinator, P)
 
     async def prompts(self) -> list[list[str]]:
         """The user texts of each model call."""

@@ -13,6 +13,7 @@ from shared.core.limits import DRAIN_ITEMS, MAX_CLAIMS
 from shared.core.records import Active, InboxItem
 from shared.ports import ABSENT, Put
 from shared.services.accept import Behaviour
+from shared.services.journal import PAGE
 from tests.apps.script import HANG, C, Gate, T
 from tests.contract.faults import Fault, Faults
 from tests.crash.world import RESOURCE, SETTINGS, THREAD
@@ -419,7 +420,7 @@ async def test_b6_a_run_starts_before_its_history_is_loaded(stage: MakeStage) ->
     # What reads history before the first call: the query after the start, or before the claim.
     world.app.agent(AGENT).last_messages = 500
     hooks.plan[("query", 3)] = history
-    for number in range(45):  # a page of history is 40 entries: make the thread longer than that
+    for number in range(PAGE + 5):  # make the thread longer than a page of history
         await world.table.commit(
             [Put(P, keys.step(1_000 + number, 0), _lone(number).body(), ABSENT)]
         )

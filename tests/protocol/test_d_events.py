@@ -131,12 +131,14 @@ async def test_d3_one_flush_is_in_flight(stage: MakeStage) -> None:
         def renew(self, lease: Lease, ttl: int) -> str | None:
             return None
 
-        async def append(self, lease: Lease, events: Sequence[LogEvent], ttl: int) -> Appended:
+        async def append(
+            self, lease: Lease, events: Sequence[LogEvent], ttl: int, after: EventId | None = None
+        ) -> Appended:
             flying[0] += 1
             most[0] = max(most[0], flying[0])
             for _ in range(5):
                 await asyncio.sleep(0)
-            appended = await super().append(lease, events, ttl)
+            appended = await super().append(lease, events, ttl, after)
             flying[0] -= 1
             return appended
 

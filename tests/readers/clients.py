@@ -82,9 +82,17 @@ class Client:
                 self._more.clear()
                 await self._more.wait()
 
+    async def has(self, number: int) -> None:
+        """Return when it has read so many chunks."""
+        await self.until(lambda: self.count == number)
+
     async def sees(self, type: str, times: int = 1) -> None:
         """Return when it has read chunks of a type."""
         await self.until(lambda: self.types.count(type) >= times)
+
+    async def reads(self, text: str) -> None:
+        """Return when it has read a text, and the end of that run."""
+        await self.until(lambda: text in str(self.chunks) and self.types[-1] == "finish")
 
     async def ended(self) -> None:
         """Return when the server has ended the stream or refused it; raises `Refused`."""

@@ -39,9 +39,7 @@ class CuttingProxy:
         finally:
             server.close()
 
-    async def _connection(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_connection(self._host, self._port)
         budget = self._budget()
         asking = asyncio.create_task(_pump(reader, up_writer))

@@ -32,6 +32,7 @@ from shared.services.context import Backend
 from shared.settings import Settings
 from tests.apps.script import ScriptModel
 from tests.budgets.counting import CountingCoordinator, CountingQueue, CountingTable, Trace
+from tests.logs import whole_log
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -57,9 +58,7 @@ class Machine:
     trace: Trace = field(default_factory=Trace)
     url: str = ""
 
-    async def say(
-        self, text: str = "go", *, thread: str = THREAD, resource: str = RESOURCE
-    ) -> str:
+    async def say(self, text: str = "go", *, thread: str = THREAD, resource: str = RESOURCE) -> str:
         """Send a message and return the run's id."""
         id = self.system.ids.new()
         now = self.system.clock.now()
@@ -68,7 +67,7 @@ class Machine:
 
     async def log(self, thread: str = THREAD) -> list[LogEvent]:
         """All that is in a thread's log."""
-        return await self.coordinator.read(keys.partition(thread, 1), None, limit=1_000_000)
+        return await whole_log(self.coordinator, keys.partition(thread, 1))
 
     async def rows(self, thread: str = THREAD) -> list[dict[str, Any]]:
         """The transcript."""
@@ -163,7 +162,7 @@ class Teller:
         self._log = keys.partition(thread, 1)
         self._lease: Lease | None = None
         self._start = made.system.clock.now()
-        self._k = 0
+        self._k = self._index = 0
 
     async def begin(self) -> Teller:
         """Make the thread and its active run, and tell `start`."""
@@ -192,7 +191,8 @@ class Teller:
     def _event(self, position: int, k: int, type: str, text: str = "") -> LogEvent:
         payload = {"id": "t", "text": text} if text else {}
         chunk = {"type": type, "runId": "run", "from": "AGENT", "payload": payload}
-        return LogEvent.make(1, EventId(self._start, position, k), k, chunk)
+        self._index += 1
+        return LogEvent.make(1, EventId(self._start, position, k), self._index - 1, chunk)
 
     async def _append(self, events: list[LogEvent]) -> None:
         assert self._lease

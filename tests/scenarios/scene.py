@@ -256,6 +256,15 @@ class Scene(World):
 
     # ---- what can be seen ------------------------------------------------------------------
 
+    async def chunks(self) -> list[Chunk]:
+        """All that readers were told, in order, however large: read page by page."""
+        events: list[LogEvent] = []
+        while page := await self.coordinator.read(P, events[-1].id if events else None):
+            events += page
+        ids = [event.id for event in events]
+        assert ids == sorted(set(ids)), "event ids grow"
+        return [json.loads(event.json) for event in events]
+
     async def kinds(self) -> list[str]:
         return [entry.kind for entry in await self.journal()]
 
@@ -282,9 +291,9 @@ class Scene(World):
 
     def everything(self) -> str:
         """All records and all events, to be compared."""
-        tables = ("items ORDER BY partition, sort", "events ORDER BY log, start, sequence")
-        found = [self.database.rows(f"SELECT * FROM {table}") for table in tables]
-        return json.dumps(found, default=repr)
+        items = self.database.rows("SELECT * FROM items ORDER BY partition, sort")
+        events = self.database.rows("SELECT * FROM events ORDER BY log, start, sequence")
+        return json.dumps([items, events], default=repr)
 
     def wakes(self) -> int:
         """How many wake-ups there are."""

@@ -72,9 +72,9 @@ DEATHS = (
 
 @pytest.mark.parametrize("death", DEATHS, ids=lambda death: death.where)
 async def test_a1_a_new_process_ends_the_run(scene: MakeScene, death: Death) -> None:
-    """Given a run of a tool call and an answer; when its process dies at some place, and another one
-    recovers it; then the run completes with the same answer, and only what was not stored is done
-    again, the tool's call under the same key.
+    """Given a run of a tool call and an answer; when its process dies at some place, and another
+    one recovers it; then the run completes with the same answer, and only what was not stored is
+    done again, the tool's call under the same key.
     """
     world, life = scene(*TURNS), Life(death.plan)
     death.hook(world, life)
@@ -200,8 +200,8 @@ async def test_a7_a_follower_of_a_dead_run_is_told_its_end(
 
 
 async def test_a9_checkpoints_are_cheap(scene: MakeScene) -> None:
-    """Given a run of two steps with a tool call; when it is accepted and run; then that takes at most
-    12 writes, with the default configuration.
+    """Given a run of two steps with a tool call; when it is accepted and run; then that takes at
+    most 12 writes, with the default configuration.
     """
     world, accepted, life = scene(*TURNS), Life(), Life()
     await world.say("m1", via=world.process(accepted))
@@ -266,8 +266,8 @@ async def test_h1_a_model_is_told_that_all_its_tools_failed(scene: MakeScene) ->
 
 
 async def test_j1_a_wake_up_that_comes_again_completes_the_run(scene: MakeScene) -> None:
-    """Given a process that dies in step 2; when only the queue hands its wake-up out again; then the
-    run completes, without a tick.
+    """Given a process that dies in step 2; when only the queue hands its wake-up out again; then
+    the run completes, without a tick.
     """
     world, life = scene(*TURNS, lease=5_000), Life()
     world.model.on[1, 1] = life.die
@@ -281,9 +281,9 @@ async def test_j1_a_wake_up_that_comes_again_completes_the_run(scene: MakeScene)
 
 
 async def test_j3_a_wake_up_that_comes_again_repeats_no_side_effect(scene: MakeScene) -> None:
-    """Given a run whose tool call is done; when its wake-up is handed out twice more, once while its
-    owner lives and once after that one died; then the tool ran once and the model's first step was
-    not made again.
+    """Given a run whose tool call is done; when its wake-up is handed out twice more, once while
+    its owner lives and once after that one died; then the tool ran once and the model's first step
+    was not made again.
     """
     gate, life = Gate(), Life()
     world = scene(C(("c1", "t1", {})), HANG(gate, T("done"), before="hm"))
@@ -360,9 +360,9 @@ async def test_k5_an_accepted_message_is_somewhere_at_any_moment(
 async def test_k7_siblings_that_are_done_are_not_run_again(
     scene: MakeScene, concurrency: int
 ) -> None:
-    """Given a step of three calls, one at a time or all at once; when the process dies in the second
-    after the first is done (and, all at once, the third); then these stay done, the second is run
-    again under its key, and the third once in all.
+    """Given a step of three calls, one at a time or all at once; when the process dies in the
+    second after the first is done (and, all at once, the third); then these stay done, the second
+    is run again under its key, and the third once in all.
     """
     world = scene(
         C(("a", "t1", {}), ("b", "t2", {}), ("c", "t3", {})), T("done"), concurrency=concurrency

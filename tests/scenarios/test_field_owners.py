@@ -17,6 +17,7 @@ from tests.scenarios.scene import Life, P, lines, until, until_stored
 if TYPE_CHECKING:
     from shared.bootstrap import System
     from tests.apps.script import Turn
+    from tests.contract.faults import Rival
     from tests.scenarios.conftest import MakeScene
     from tests.scenarios.scene import Scene
 
@@ -396,7 +397,9 @@ async def test_p51_a_chain_that_was_stopped_is_picked_up(scene: MakeScene) -> No
     """
     world = scene(*_forty()[29:], slice_steps=1)
     sent = await world.say("m1")
-    plan = {("send", number): Fault.REFUSED for number in (2, 5, 6)}
+    plan: dict[int | tuple[str, int], Fault | Rival] = {
+        ("send", number): Fault.REFUSED for number in (2, 5, 6)
+    }
     process = world.process(Life(plan))
     ticks = 0
     await world.settle(process)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic_core import to_json
 
 from shared.adapters.sqlite import SqliteCoordinator
 from shared.adapters.sqlite.coordinator import RETENTION
+from shared.core import keys
 from shared.core.errors import BadRequest
 from shared.core.events import Cursor, EventId
 from shared.core.limits import MAX_CLAIMS
@@ -85,8 +86,8 @@ async def _has(chunks: list[dict[str, object]], chunk: dict[str, object]) -> boo
 
 
 async def test_p38_a_cursor_whose_event_was_trimmed_gets_a_resync(scene: MakeScene) -> None:
-    """Given a reader that comes back with the cursor of an event that was trimmed meanwhile; when it
-    reads; then a `resync` comes first, then what it missed, from what is stored, and nothing of
+    """Given a reader that comes back with the cursor of an event that was trimmed meanwhile; when
+    it reads; then a `resync` comes first, then what it missed, from what is stored, and nothing of
     what it had, and then what is live.
     """
     world = await _two_runs(scene)
@@ -276,6 +277,8 @@ async def test_p48_an_expired_key_counts_for_nothing_and_a_live_one_is_kept(
     assert await _rows(world, "KEY#%") == 1
     world.clock.advance(2_000)
     assert await _rows(world, "KEY#%") == 1, "still stored"
+    assert await world.table.get(P, keys.idempotency("k")) is None
+    assert await world.table.query(P, "KEY#") == []
     anew = await world.say("m1", keys=["k"])
     await world.settle()
     assert anew.run != first.run
@@ -285,8 +288,8 @@ async def test_p48_an_expired_key_counts_for_nothing_and_a_live_one_is_kept(
 async def test_p48_a_due_time_is_compared_and_not_trusted(
     scene: MakeScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given an index that still shows an item as due which was looked after meanwhile; when the tick
-    reads it; then it looks at the item itself, and sends nothing.
+    """Given an index that still shows an item as due which was looked after meanwhile; when the
+    tick reads it; then it looks at the item itself, and sends nothing.
     """
     world = scene(T("hi"))
     await world.say("m1")
@@ -295,7 +298,7 @@ async def test_p48_a_due_time_is_compared_and_not_trusted(
     stale: dict[str, list[Item]] = {}
     look = world.table.index
 
-    async def remembered(group: str, **options: int) -> list[Item]:
+    async def remembered(group: str, **options: Any) -> list[Item]:
         stale.setdefault(group, await look(group, **options))
         return stale[group]
 
@@ -325,8 +328,8 @@ async def test_p61_ten_thousand_chunks_are_told_in_few_commands(scene: MakeScene
 
 
 async def test_p61_a_log_keeps_no_more_than_its_cap_and_its_time(scene: MakeScene) -> None:
-    """Given a log that may hold 1,000 events; when a run tells 3,000, then the oldest are gone; when
-    its time is over and another run begins, then all of the first are.
+    """Given a log that may hold 1,000 events; when a run tells 3,000, then the oldest are gone;
+    when its time is over and another run begins, then all of the first are.
     """
     world = scene(T("word " * 3_000), T("later"))
     world.coordinator = SqliteCoordinator(world.database, world.clock, world.notices, cap=1_000)

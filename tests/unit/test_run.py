@@ -226,7 +226,7 @@ FOLDS = [
     ("signals taken", {"steps": 1, "row_open": False, "answer": None, "message_id": "m"}),
     ("note taken", {"steps": 1, "answer": FINAL, "message_id": MESSAGE}),
     ("claimed when answered", {"claims": 1, "attempt": 0, "answer": FINAL}),
-    ("claimed when half told", {"claims": 1, "answer": None, "steps": 1}),
+    ("claimed when half told", {"claims": 1, "closed": True, "steps": 1}),
     ("completed", {"status": "completed", "position": 3}),
     ("failed", {"status": "failed"}),
     ("cancelled", {"status": "cancelled"}),

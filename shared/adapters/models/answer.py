@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_ai import messages as ai
 from pydantic_core import from_json, to_json
 
+from shared.adapters.models.metadata import take
 from shared.core.model import (
     Finished,
     FinishReason,
@@ -41,6 +42,9 @@ _REASONS: dict[str | None, FinishReason] = {
     "error": "error",
 }
 
+_THOUGHTS = ("reasoning_tokens", "thinking_tokens", "thoughts_tokens")
+"""What providers call the tokens of their thoughts."""
+
 
 @dataclass
 class _Block:
@@ -65,13 +69,14 @@ class _Block:
     def close(
         self, part: ai.ModelResponsePart | None, system: str | None, ids: Iterator[int]
     ) -> Iterator[ModelPart]:
+        known = take(part, system) if isinstance(part, ai.TextPart | ai.ThinkingPart) else None
         signed = part.signature if isinstance(part, ai.ThinkingPart) else None
-        if signed and self.id is None:
+        if self.id is None and (signed or (known and known.get("details"))):
             yield from self.open(ids)
         if self.id is not None and self.thinks:
-            yield ReasoningEnded(self.id, signed, _known(part, system))
+            yield ReasoningEnded(self.id, signed, known)
         elif self.id is not None:
-            yield TextEnded(self.id)
+            yield TextEnded(self.id, known)
         self.id, self.half = None, ""
 
 
@@ -89,7 +94,9 @@ class _Call:
             self.streamed = True
             yield ToolInputDelta(self.id, _whole(args)[0])
 
-    def close(self, part: ai.ToolCallPart, *, last: bool) -> Iterator[ModelPart]:
+    def close(
+        self, part: ai.ToolCallPart, system: str | None, *, last: bool
+    ) -> Iterator[ModelPart]:
         """End the call, unless its arguments may still go on: servers mix the parts of several."""
         args = _arguments(part.args)
         if self.done or not (last or (part.args and isinstance(args, dict))):
@@ -98,7 +105,7 @@ class _Call:
         if not self.streamed and part.args:
             yield ToolInputDelta(self.id, args if isinstance(args, str) else to_json(args).decode())
         yield ToolInputEnded(self.id)
-        yield ToolCalled(ToolCall(self.id, part.tool_name, args))
+        yield ToolCalled(ToolCall(self.id, part.tool_name, args, take(part, system)))
 
 
 class Answer:
@@ -135,7 +142,7 @@ class Answer:
             call = self._open.get(index)
             if isinstance(call, _Call) and isinstance(part, ai.ToolCallPart):
                 calls = True
-                yield from call.close(part, last=True)
+                yield from call.close(part, response.canonical_system, last=True)
         reason = _REASONS.get(response.finish_reason, "other")
         # Some providers say `stop` even when they call tools.
         reason = "tool-calls" if calls and reason == "stop" else reason
@@ -172,7 +179,7 @@ class Answer:
             case _Block() as block:
                 yield from block.close(part, system, self._ids)
             case _Call() as call if isinstance(part, ai.ToolCallPart):
-                yield from call.close(part, last=False)
+                yield from call.close(part, system, last=False)
             case _:
                 pass
 
@@ -187,11 +194,12 @@ class Answer:
 
 
 def usage(known: RequestUsage) -> Usage:
-    """Translate the tokens that were counted."""
+    """Translate the tokens: thoughts are a part of the output, cached ones of the input."""
+    thoughts = (known.details.get(name, 0) for name in _THOUGHTS)
     return Usage(
         known.input_tokens,
         known.output_tokens,
-        known.details.get("reasoning_tokens", 0),
+        next(filter(None, thoughts), 0),
         known.cache_read_tokens,
     )
 
@@ -206,19 +214,6 @@ def _arguments(args: object) -> dict[str, Any] | str:
     except ValueError:
         parsed = None
     return parsed if isinstance(parsed, dict) else text
-
-
-def _known(part: ai.ModelResponsePart | None, system: str | None) -> dict[str, Any] | None:
-    """What the provider wants back with its reasoning."""
-    if not isinstance(part, ai.ThinkingPart) or not part.provider_name:
-        return None
-    known = {
-        "provider": part.provider_name,
-        "system": system,
-        "id": part.id,
-        "details": part.provider_details,
-    }
-    return {name: value for name, value in known.items() if value is not None}
 
 
 def _whole(text: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_core import to_json
 
+from shared.adapters.models.metadata import give
 from shared.core.model import (
     AssistantMessage,
     FilePart,
@@ -41,7 +42,8 @@ _VENDORS = ("openai_", "anthropic_", "google_", "bedrock_")
 
 def to_messages(messages: Sequence[Message]) -> list[ai.ModelMessage]:
     """Translate a conversation, and mend what a provider would refuse."""
-    return ai.repair_messages([_message(message) for message in messages])
+    translated = [_message(message) for message in messages]
+    return ai.repair_messages([message for message in translated if message.parts])
 
 
 def to_parameters(request: ModelRequest) -> ModelRequestParameters:
@@ -70,6 +72,8 @@ def to_settings(request: ModelRequest, defaults: Mapping[str, Any]) -> ModelSett
             settings[snake] = (
                 [value] if snake == "stop_sequences" and isinstance(value, str) else value
             )
+    if settings.get("thinking") == "none":
+        settings["thinking"] = False
     if request.tool_choice is not None and request.tools:
         settings["tool_choice"] = _tool_choice(request.tool_choice)
     return cast("ModelSettings", settings)
@@ -123,14 +127,14 @@ def _result(result: ToolResult) -> ai.ToolReturnPart:
 
 
 def _answer(message: AssistantMessage) -> ai.ModelResponse:
-    signed = [
-        part.provider_metadata
-        for part in message.parts
-        if isinstance(part, ReasoningPart) and part.provider_metadata
-    ]
-    who = signed[0] if signed else {}
+    """Translate an answer; thoughts that led to nothing are left out: providers refuse them."""
+    parts = list(message.parts)
+    while parts and isinstance(parts[-1], ReasoningPart):
+        parts.pop()
+    known = [part.provider_metadata for part in parts if part.provider_metadata]
+    who = known[0] if known else {}
     return ai.ModelResponse(
-        parts=[_part(part) for part in message.parts],
+        parts=[_part(part) for part in parts],
         provider_name=who.get("provider"),
         canonical_system=who.get("system"),
     )
@@ -139,15 +143,10 @@ def _answer(message: AssistantMessage) -> ai.ModelResponse:
 def _part(part: AssistantPart) -> ai.ModelResponsePart:
     match part:
         case TextPart(text):
-            return ai.TextPart(text)
+            return ai.TextPart(text, **give(part.provider_metadata))
         case ReasoningPart(text, signature, known):
-            known = known or {}
-            return ai.ThinkingPart(
-                text,
-                id=known.get("id"),
-                signature=signature if known.get("provider") else None,
-                provider_name=known.get("provider"),
-                provider_details=known.get("details"),
-            )
+            signature = signature if known else None  # of nobody, it would be sent to anybody
+            return ai.ThinkingPart(text, signature=signature, **give(known))
         case call:
-            return ai.ToolCallPart(call.name, call.args, call.call_id)
+            more = give(call.provider_metadata)
+            return ai.ToolCallPart(call.name, call.args, call.call_id, **more)

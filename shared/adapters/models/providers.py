@@ -1,4 +1,7 @@
-"""Makes the clients of each provider from the environment; the only place that knows their keys."""
+"""Makes the clients of each provider from the environment; the only place that knows their keys.
+
+Each builder imports its SDK when it runs, and an `ImportError` tells that an extra is missing.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,18 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.models import Model, infer_model
 
 from shared.adapters.models.pydantic_ai import PydanticAIModel
 from shared.core.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-_NO_OPENAI_KEY = "set OPENAI_API_KEY (and OPENAI_BASE_URL for a compatible server)"
 _OPENAI = "https://api.openai.com/v1"
-_KEYS = {
-    "anthropic": ("ANTHROPIC_API_KEY",),
-    "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
-}
+_NO_OPENAI_KEY = "OPENAI_API_KEY (and OPENAI_BASE_URL for a compatible server)"
 _SILENCE = 300
 """Seconds without a byte after which a call is cut."""
 
-_CONNECT = 5
 _DEFAULTS: dict[str, Any] = {"max_retries": 0, "timeout": _SILENCE}
 """The loop retries, so that each attempt is seen."""
 
@@ -32,72 +29,96 @@ def build(provider: str, name: str, env: Mapping[str, str]) -> PydanticAIModel:
     """Make the client of `provider/name`.
 
     Raises:
-        Misconfigured: a key or an extra is missing, or a base URL is none; says what to do.
+        Misconfigured: a key or a region is missing, or a base URL is none; says what to do.
+        ImportError: the provider's extra is missing.
     """
-    ours = provider in ("openai", "openai-responses")
+    full = f"{provider}/{name}"
     try:
-        model = (_openai if ours else _other)(provider, name, env)
-    except ImportError as error:
-        extra = "wakeline[models]" if ours else f"pydantic-ai-slim[{provider}]"
-        text = f'model "{provider}/{name}" needs an extra: pip install "{extra}"'
-        raise Misconfigured(text) from error
+        return _BUILDERS[provider](full, name, env)
     except UserError as error:
-        raise Misconfigured(f'model "{provider}/{name}": {error}') from error
-    return PydanticAIModel(model, f"{provider}/{name}", {} if provider == "bedrock" else _DEFAULTS)
+        raise Misconfigured(f'model "{full}": {error}') from error
 
 
-def _other(provider: str, name: str, env: Mapping[str, str]) -> Model:
-    keys = _KEYS.get(provider, ())
-    if keys and not any(env.get(key) for key in keys):
-        raise Misconfigured(f'model "{provider}/{name}" needs a key: set {" or ".join(keys)}')
-    return _bedrock(name) if provider == "bedrock" else infer_model(f"{provider}:{name}")
+def _anthropic(full: str, name: str, env: Mapping[str, str]) -> PydanticAIModel:
+    from pydantic_ai.models.anthropic import AnthropicModel  # noqa: PLC0415
+    from pydantic_ai.providers.anthropic import AnthropicProvider  # noqa: PLC0415
+
+    key = env.get("ANTHROPIC_API_KEY") or _missing(full, "ANTHROPIC_API_KEY")
+    url = _url(env, "ANTHROPIC_BASE_URL")
+    model = AnthropicModel(name, provider=AnthropicProvider(api_key=key, base_url=url))
+    return PydanticAIModel(model, full, _DEFAULTS)
 
 
-def _bedrock(name: str) -> Model:
-    """Make the one whose client takes such settings only when it is built."""
-    import boto3  # noqa: PLC0415 - its absence is told by the caller
-    from botocore.config import Config  # noqa: PLC0415
-    from botocore.exceptions import NoRegionError  # noqa: PLC0415
-    from pydantic_ai.models.bedrock import BedrockConverseModel  # noqa: PLC0415
-    from pydantic_ai.providers.bedrock import BedrockProvider  # noqa: PLC0415
+def _bedrock(full: str, name: str, env: Mapping[str, str]) -> PydanticAIModel:
+    from shared.adapters.models.bedrock import BedrockModel  # noqa: PLC0415
 
-    config = Config(
-        retries={"total_max_attempts": 1}, read_timeout=_SILENCE, connect_timeout=_CONNECT
-    )
-    try:
-        client = boto3.client("bedrock-runtime", config=config)
-    except NoRegionError as error:
-        raise Misconfigured(
-            f'model "bedrock/{name}" needs a region: set AWS_DEFAULT_REGION'
-        ) from error
-    return BedrockConverseModel(name, provider=BedrockProvider(bedrock_client=client))
+    return BedrockModel(name, full, silence=_SILENCE)  # boto3 reads the environment itself
 
 
-def _openai(provider: str, name: str, env: Mapping[str, str]) -> Model:
-    from pydantic_ai.models.openai import (  # noqa: PLC0415 - its absence is told by the caller
-        OpenAIChatModel,
-        OpenAIResponsesModel,
-    )
+def _google(full: str, name: str, env: Mapping[str, str]) -> PydanticAIModel:
+    from shared.adapters.models.google import GeminiModel  # noqa: PLC0415
+
+    key = env.get("GOOGLE_API_KEY") or env.get("GEMINI_API_KEY")
+    key = key or _missing(full, "GOOGLE_API_KEY or GEMINI_API_KEY")
+    url = _url(env, "GOOGLE_GEMINI_BASE_URL")
+    return GeminiModel(name, full, _DEFAULTS, key=key, url=url)
+
+
+def _openai(full: str, name: str, env: Mapping[str, str]) -> PydanticAIModel:
+    from pydantic_ai.models.openai import OpenAIChatModel  # noqa: PLC0415
     from pydantic_ai.profiles.openai import OpenAIModelProfile  # noqa: PLC0415
+
+    # An end without a finish reason is a cut, not an answer.
+    profile = OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=True)
+    model = OpenAIChatModel(name, provider=_openai_server(full, env), profile=profile)
+    return PydanticAIModel(model, full, _DEFAULTS)
+
+
+def _openai_responses(full: str, name: str, env: Mapping[str, str]) -> PydanticAIModel:
+    from pydantic_ai.models.openai import OpenAIResponsesModel  # noqa: PLC0415
+
+    model = OpenAIResponsesModel(name, provider=_openai_server(full, env))
+    return PydanticAIModel(model, full, _DEFAULTS)
+
+
+_BUILDERS: dict[str, Callable[[str, str, Mapping[str, str]], PydanticAIModel]] = {
+    "openai": _openai,
+    "openai-responses": _openai_responses,
+    "anthropic": _anthropic,
+    "google": _google,
+    "bedrock": _bedrock,
+}
+
+
+def _openai_server(full: str, env: Mapping[str, str]) -> Any:
+    """Tell OpenAI itself from servers that are compatible with it: only it gets all its options."""
     from pydantic_ai.providers.openai import OpenAIProvider  # noqa: PLC0415
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider  # noqa: PLC0415
 
-    key, url = env.get("OPENAI_API_KEY") or None, env.get("OPENAI_BASE_URL") or None
+    key, url = env.get("OPENAI_API_KEY") or None, _url(env, "OPENAI_BASE_URL")
     if not key and not url:
-        raise Misconfigured(f'model "{provider}/{name}" needs a key: {_NO_OPENAI_KEY}')
-    if url and not _is_http(url):
-        raise Misconfigured(f"OPENAI_BASE_URL is {url!r}; write it like http://host:port/v1")
+        _missing(full, _NO_OPENAI_KEY)
     host = urlsplit(url or _OPENAI).hostname or ""
-    vendor = (
-        OpenAIProvider(base_url=url or _OPENAI, api_key=key or "none")
-        if host == "openai.com" or host.endswith(".openai.com")
-        else OpenAICompatibleProvider(host, base_url=url or "", api_key=key)
-    )
-    if provider == "openai-responses":
-        return OpenAIResponsesModel(name, provider=vendor)
-    # An end without a finish reason is a cut, not an answer.
-    profile = OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=True)
-    return OpenAIChatModel(name, provider=vendor, profile=profile)
+    if host == "openai.com" or host.endswith(".openai.com"):
+        return OpenAIProvider(base_url=url or _OPENAI, api_key=key or "none")
+    return OpenAICompatibleProvider(host, base_url=url or "", api_key=key)
+
+
+def _missing(full: str, names: str) -> str:
+    raise Misconfigured(f'model "{full}" needs a key: set {names}')
+
+
+def _url(env: Mapping[str, str], variable: str) -> str | None:
+    """Read a base URL; None when it is not set.
+
+    Raises:
+        Misconfigured: it is no URL.
+    """
+    url = env.get(variable) or None
+    if url and not _is_http(url):
+        example = "http://host:port/v1" if variable == "OPENAI_BASE_URL" else "http://host:port"
+        raise Misconfigured(f"{variable} is {url!r}; write it like {example}")
+    return url
 
 
 def _is_http(url: str) -> bool:

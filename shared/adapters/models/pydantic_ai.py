@@ -57,7 +57,8 @@ class PydanticAIModel:
 
     def _end(self, answer: Answer, events: StreamedResponse) -> list[ModelPart]:
         response = events.get()
-        if response.state != "complete" or response.finish_reason is None:
+        said = response.finish_reason or (response.provider_details or {}).get("finish_reason")
+        if response.state != "complete" or not said:
             raise cut(self.name)
         if response.finish_reason == "error":
             raise ModelFailed(f"model {self.name}: the provider broke off", retryable=True)

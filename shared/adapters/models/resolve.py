@@ -11,7 +11,15 @@ from shared.core.errors import Misconfigured
 if TYPE_CHECKING:
     from shared.ports import ModelClient
 
-PROVIDERS = ("openai", "openai-responses", "anthropic", "google", "bedrock")
+PROVIDERS = {
+    "openai": "models",
+    "openai-responses": "models",
+    "anthropic": "anthropic",
+    "google": "google",
+    "bedrock": "bedrock",
+}
+"""Providers, and the extra that each needs."""
+
 _DEMO_DELAY = 20
 
 
@@ -34,7 +42,9 @@ def resolve(model: str) -> ModelClient:
         raise Misconfigured(f"model {model!r} is not known; use demo or one of {known}")
     try:
         from shared.adapters.models.providers import build  # noqa: PLC0415 - a slow import
+
+        return build(provider, name, os.environ)
     except ImportError as error:
-        text = f'model {model!r} needs an extra: pip install "wakeline[models]"'
+        extra = f"wakeline[{PROVIDERS[provider]}]"
+        text = f'model "{model}" needs an extra: pip install "{extra}"'
         raise Misconfigured(text) from error
-    return build(provider, name, os.environ)

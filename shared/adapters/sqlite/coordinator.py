@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shared.adapters.sqlite.trimming import Trimmer
-from shared.core.errors import LeaseLost
+from shared.core.errors import LeaseLost, LogLost
 from shared.core.events import EventId, LogEvent
 from shared.ports import Appended, Lease
 
@@ -25,6 +25,7 @@ HOUR = 3_600_000
 RETENTION = 24 * HOUR
 IDLE = 30 * RETENTION
 CAP = 100_000
+PAGE_BYTES = 1_000_000
 
 # A lease that ends later than any could is of before the clock stepped back: its owner would have
 # renewed it since, so it is free (the fence keeps that safe).
@@ -120,7 +121,9 @@ class SqliteCoordinator:
         """Tell whether anybody holds the lease."""
         return bool(self._database.rows(_HELD, (log, self._clock.now())))
 
-    async def append(self, lease: Lease, events: Sequence[LogEvent], ttl: int) -> Appended:
+    async def append(
+        self, lease: Lease, events: Sequence[LogEvent], ttl: int, after: EventId | None = None
+    ) -> Appended:
         """Add events and renew the lease, in one transaction.
 
         A lease that ran out but that nobody took still counts: the fence decides, not the time.
@@ -131,6 +134,8 @@ class SqliteCoordinator:
             if found is None:
                 raise LeaseLost(f"the lease of {lease.log} was taken")
             log, start, sequence, index, count, cancelled = found
+            if after and EventId.of(start, sequence) < after:
+                raise LogLost(f"the log of {lease.log} ends before {after}")
             fresh = _beyond(EventId.of(start, sequence), events)
             if fresh:
                 rows = [(log, e.id.start, e.id.sequence, e.index, e.json) for e in fresh]
@@ -179,10 +184,13 @@ class SqliteCoordinator:
             connection.execute(_STOP, (log, run))
 
     def _read(self, parameters: tuple[Any, ...]) -> list[LogEvent]:
-        return [
-            LogEvent(EventId.of(start, sequence), index, json)
-            for start, sequence, index, json in self._database.rows(_READ, parameters)
-        ]
+        page, size = [], 0
+        for start, sequence, index, json in self._database.each(_READ, parameters):
+            page.append(LogEvent(EventId.of(start, sequence), index, json))
+            size += len(json)
+            if size > PAGE_BYTES:
+                break
+        return page
 
 
 def _id(start: int, sequence: int) -> EventId | None:

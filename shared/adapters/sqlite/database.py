@@ -20,7 +20,7 @@ from shared.adapters.sqlite import schema
 from shared.core.errors import Misconfigured, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -86,6 +86,21 @@ class Database:
         """
         try:
             return self.connection().execute(sql, parameters).fetchall()
+        except sqlite3.OperationalError as error:
+            raise Unavailable(str(error)) from error
+
+    def each(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """Run one statement and give its rows one by one, as many as are asked for.
+
+        Raises:
+            Unavailable: the file is locked for too long, or cannot be read or written.
+        """
+        try:
+            cursor = self.connection().execute(sql, parameters)
+            try:
+                yield from cursor
+            finally:
+                cursor.close()
         except sqlite3.OperationalError as error:
             raise Unavailable(str(error)) from error
 

@@ -129,7 +129,7 @@ def drain(
 
 
 def _joins(each: Waiting, owner: Waiting, owned: frozenset[str]) -> bool:
-    """Tell whether a signal can enter the run of an owner: it is for it, or for one that is over."""
+    """Tell whether a signal can enter an owner's run: it is for it, or for one that is over."""
     if each.item.run == owner.item.run:
         return True
     return each.item.run not in owned and each.item.agent == owner.item.agent

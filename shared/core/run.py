@@ -216,7 +216,9 @@ class Stop:
 Next = Commit | CallModel | RunTools | Drain | Stop
 
 
-def decide(state: RunState, happening: Happening, max_steps: int) -> Next:
+def decide(  # noqa: PLR0911 - a table
+    state: RunState, happening: Happening, max_steps: int
+) -> Next:
     """Say what comes next (`docs/protocols.md` E, F1; `docs/spec/durable.md` L-20, L-31)."""
     if state.status != "running":
         return Stop()

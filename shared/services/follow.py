@@ -201,11 +201,12 @@ class Following:
                 yield batch
             # Also back, where the cursor was of another log.
             self._position, self._seen, self._logged = place, True, False
-        if place is None and until is None:
-            await self.begin_anew()  # a place that this thread never had
-            if self._position == lost:
-                self.begin(await self._backend.coordinator.last(self.log))
-        elif seen and place and lost[:2] == (place.start, place.position + 1):
+        if place is None:
+            end = await self._backend.coordinator.last(self.log)
+            self._position, self._seen, self._logged = lost, True, False
+            if until is None and (end is None or end < lost):
+                await self.begin_anew()  # a place that this thread has yet to come to
+        elif seen and lost[:2] == (place.start, place.position + 1):
             self._position = lost  # inside the step that is being told: what follows it is new
 
     async def _passed(self, batch: list[LogEvent]) -> list[LogEvent]:

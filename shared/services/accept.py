@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-
-from pydantic_core import to_json
 
 from shared.core import keys
 from shared.core.errors import (
     BadRequest,
     ConditionFailed,
-    Conflict,
     Forbidden,
     NotFound,
     Unavailable,
 )
 from shared.core.limits import check_id, check_size
 from shared.core.options import parse_options
-from shared.core.records import Active, InboxItem, Receipt, Run, Thread
-from shared.core.route import Behaviour, Route, route
-from shared.core.signals import Signal, with_attributes
-from shared.ports import ABSENT, Index, Put, WakeUp
+from shared.core.records import Active, InboxItem, Run, Thread
+from shared.core.route import Behaviour, route
+from shared.core.signals import with_attributes
+from shared.ports import ABSENT, Put, WakeUp
+from shared.services.acceptance import (
+    Accepted,
+    Attempt,
+    Request,
+    due_inbox,
+    hash_of,
+    judge,
+    living,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shared.core.records import ItemKind, ReceiptState
-    from shared.ports import Expect, Item, Write
+    from shared.core.signals import Signal
+    from shared.ports import Item
     from shared.services.context import Backend
 
 __all__ = ["Accept", "Accepted", "Behaviour", "Target"]
@@ -49,32 +54,6 @@ class Target:
     thread: str | None
     resource: str | None
     run: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """What was answered. `run` is the answer's `runId` (`docs/spec/signals.md` 8.7.1)."""
-
-    action: str
-    run: str
-    signal: Signal
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """One call of `send`, fixed for all its attempts."""
-
-    agent: str
-    thread: str
-    resource: str
-    run: str | None
-    signal: Signal
-    behaviour: Behaviour
-    queue: bool
-    keys: tuple[str, ...]
-    hash: str
-    nonce: str
-    now: int
 
 
 class Accept:
@@ -114,19 +93,23 @@ class Accept:
         _check_ids(target)
         target = await self._resolve(target)
         body = request if request is not None else [signal.to_record(), str(behaviour), queue]
-        asked = _Request(
+        now = self._backend.clock.now()
+        asked = Request(
             agent=target.agent,
             thread=check_id(target.thread, "threadId"),
             resource=check_id(target.resource, "resourceId"),
             run=target.run,
-            signal=replace(signal, accepted_at=self._backend.clock.now()),
+            signal=replace(signal, accepted_at=now),
             behaviour=behaviour,
             queue=queue,
             keys=tuple(keys),
-            hash=_hash([target.agent, target.thread, body]),
+            hash=hash_of([target.agent, target.thread, body]),
             nonce=self._backend.ids.new(),
-            now=self._backend.clock.now(),
+            now=now,
         )
+        return await self._store(asked)
+
+    async def _store(self, asked: Request) -> Accepted:
         for _ in range(ATTEMPTS):
             accepted = await self._attempt(asked)
             if accepted:
@@ -143,7 +126,7 @@ class Accept:
         """
         check_id(thread, "threadId")
         stored, active_item = await self._read(thread)
-        known = _living(stored)
+        known = living(stored)
         _check_owner(known, resource)
         if known is None or active_item is None:
             return False
@@ -163,9 +146,8 @@ class Accept:
         partition = keys.partition(thread, known.incarnation)
         sort = keys.cancel(active.run)
         try:
-            await self._backend.table.commit(
-                [Put(partition, sort, item.body(), ABSENT, self._due(thread, now))]
-            )
+            due = due_inbox(thread, now, self._backend.settings)
+            await self._backend.table.commit([Put(partition, sort, item.body(), ABSENT, due)])
         except ConditionFailed:
             log.debug("run %s is being cancelled already", active.run)
         try:
@@ -203,10 +185,10 @@ class Accept:
             active = await table.get(keys.partition(thread, incarnation), keys.ACTIVE)
         return stored, active
 
-    async def _attempt(self, asked: _Request) -> Accepted | None:
+    async def _attempt(self, asked: Request) -> Accepted | None:
         """Decide and commit once; None when the thread changed and must be looked at again."""
         stored, active_item = await self._read(asked.thread)
-        _check_owner(_living(stored), asked.resource)
+        _check_owner(living(stored), asked.resource)
         active = Active.of(active_item.body) if active_item else None
         chosen = route(
             asked.behaviour,
@@ -216,138 +198,33 @@ class Accept:
             transient=asked.signal.transient,
         )
         branch = asked.behaviour.active_attributes if active else asked.behaviour.idle_attributes
-        signal = with_attributes(asked.signal, branch)
-        run = chosen.run or self._backend.ids.new()
-        incarnation = Thread.of(stored.body).incarnation if stored else 1
-        writes, receipt = self._writes(asked, chosen, signal, run, incarnation, stored)
-        accepted: Accepted | None = Accepted(
-            chosen.action, receipt.answered_run or signal.id, signal
+        ids = self._backend.ids
+        attempt = Attempt(
+            request=asked,
+            route=chosen,
+            signal=with_attributes(asked.signal, branch),
+            run=chosen.run or ids.new(),
+            item=ids.new(),
+            thread=stored,
         )
+        accepted: Accepted | None = attempt.answer
         try:
-            await self._backend.table.commit(writes)
+            await self._backend.table.commit(attempt.writes(self._backend.settings))
         except ConditionFailed as failed:
-            accepted = _judge(failed, asked, signal)
+            accepted = judge(failed, asked, attempt.signal)
         except Unavailable:
             # It may have been applied: the next attempt meets our nonce then (A6).
             await self._backend.clock.sleep(RETRY_PAUSE)
             return None
         if accepted and accepted.action != "discard":
-            await self._announce(asked.thread, incarnation)
+            await self._announce(asked.thread, attempt.incarnation)
         return accepted
-
-    def _writes(
-        self,
-        asked: _Request,
-        chosen: Route,
-        signal: Signal,
-        run: str,
-        incarnation: int,
-        thread: Item | None,
-    ) -> tuple[list[Write], Receipt]:
-        partition = keys.partition(asked.thread, incarnation)
-        answered = run if chosen.action in ("wake", "deliver") else asked.run
-        receipt = Receipt(
-            signal=signal.id,
-            state=_first_state(chosen),
-            action=chosen.action,
-            answered_run=answered,
-            nonce=asked.nonce,
-            hash=asked.hash,
-            created_at=signal.created_at,
-            accepted_at=asked.now,
-        )
-        expires = asked.now + self._backend.settings.receipt_ttl
-        writes: list[Write] = [
-            Put(
-                partition,
-                keys.receipt(signal.id),
-                receipt.body(),
-                ABSENT,
-                expires=None if chosen.kind else expires,
-            ),
-            *(
-                Put(
-                    partition,
-                    keys.idempotency(key),
-                    {"receipt": receipt.body()},
-                    ABSENT,
-                    expires=expires,
-                )
-                for key in asked.keys
-            ),
-        ]
-        if _living(thread) is None:
-            writes.append(_new_thread(asked, incarnation, thread))
-        if chosen.kind:
-            writes += self._inbox_writes(asked, chosen.kind, signal, run, incarnation, receipt)
-        return writes, receipt
-
-    def _inbox_writes(
-        self,
-        asked: _Request,
-        kind: ItemKind,
-        signal: Signal,
-        run: str,
-        incarnation: int,
-        receipt: Receipt,
-    ) -> list[Write]:
-        partition = keys.partition(asked.thread, incarnation)
-        owns = kind in ("wake", "queue")
-        sort = keys.inbox(2 if owns else 1, self._backend.ids.new())
-        common = {
-            "run": run,
-            "agent": asked.agent,
-            "thread": asked.thread,
-            "resource": asked.resource,
-            "incarnation": incarnation,
-            "options": dict(asked.behaviour.options) if owns else {},
-        }
-        item = InboxItem(
-            kind=kind,
-            signal=signal.to_record(),
-            receipt=receipt,
-            accepted_at=asked.now,
-            **common,
-        )
-        writes: list[Write] = [
-            Put(partition, sort, item.body(), ABSENT, self._due(asked.thread, asked.now))
-        ]
-        if owns:
-            head = Run(status="prepared", created_at=asked.now, **common)
-            writes.append(Put(keys.run(run), keys.RUN, head.body(), ABSENT))
-        if kind == "wake":
-            active = Active(run=run, agent=asked.agent, status="reserved", item=sort)
-            writes.append(Put(partition, keys.ACTIVE, active.body(), ABSENT))
-        return writes
-
-    def _due(self, thread: str, now: int) -> Index:
-        return Index(keys.due_inbox(keys.shard(thread)), now + self._backend.settings.tick)
 
     async def _announce(self, thread: str, incarnation: int) -> None:
         try:
             await self._backend.queue.send(WakeUp(thread, incarnation))
         except Unavailable:
             log.warning("a wake-up for thread %s could not be sent; the tick finds it", thread)
-
-
-def _living(stored: Item | None) -> Thread | None:
-    """Read a thread's record; a tombstone is none."""
-    thread = Thread.of(stored.body) if stored else None
-    return None if thread is None or thread.deleted else thread
-
-
-def _new_thread(asked: _Request, incarnation: int, tombstone: Item | None) -> Put:
-    """Make the thread, in the place of a deleted one if there was one (J1)."""
-    thread = Thread(
-        thread=asked.thread,
-        resource=asked.resource,
-        incarnation=incarnation,
-        created_at=asked.now,
-        updated_at=asked.now,
-    )
-    index = Index(keys.threads_of(asked.resource), asked.now)
-    expect: Expect = tombstone.version if tombstone else ABSENT
-    return Put(keys.thread(asked.thread), keys.THREAD, thread.body(), expect, index)
 
 
 def _check_ids(target: Target) -> None:
@@ -361,38 +238,6 @@ def _check_ids(target: Target) -> None:
             check_id(value, field)
 
 
-def _first_state(chosen: Route) -> ReceiptState:
-    if chosen.kind is None:
-        return "discarded"
-    return "queued" if chosen.kind == "queue" else "accepted"
-
-
 def _check_owner(thread: Thread | None, resource: str | None) -> None:
     if thread and resource is not None and thread.resource != resource:
         raise Forbidden("Access denied: thread belongs to a different resource")
-
-
-def _hash(body: object) -> str:
-    return hashlib.sha256(to_json(body)).hexdigest()
-
-
-def _judge(failed: ConditionFailed, asked: _Request, signal: Signal) -> Accepted | None:
-    """Tell a repeat, a lost reply and a race apart, in the order of A6."""
-    for failure in failed.failures:
-        if failure.stored is None or failure.write.sort[:4] not in ("SIG#", "KEY#"):
-            continue
-        body = failure.stored.body
-        first = Receipt.of(body.get("receipt", body))
-        if first.nonce != asked.nonce and first.hash != asked.hash:
-            raise Conflict(
-                f"signal id or idempotency key of {first.signal!r} was used for another "
-                "request; use a new one"
-            )
-        said = replace(
-            signal,
-            id=first.signal,
-            created_at=first.created_at,
-            accepted_at=first.accepted_at,
-        )
-        return Accepted(first.action, first.answered_run or first.signal, said)
-    return None

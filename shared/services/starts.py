@@ -114,31 +114,18 @@ class Starter:
             RunLost: another owner is at work.
         """
         head, version = await self._head(choice, owner)
-        items = choice.items
-        start, at, rows = self._place(tail)
-        signals = entries.stamp(
-            [w.item.signal for w in items if w.item.signal and not w.broken], at
-        )
-        entry = entries.Input(
-            run=head.run,
-            agent=head.agent,
-            message_id=self._backend.ids.new(),
-            signals=signals,
-            at=at,
-            rows=rows + entries.stored(signals),
-        )
-        entry = entry.model_copy(update={"k1": len(telling.opening(entry))})
+        start, entry = self._input(head, choice.items, tail)
         head = head.model_copy(update={"start": start})
-        now_active = Active(run=head.run, agent=head.agent, status="running", start=start)
+        live = Active(run=head.run, agent=head.agent, status="running", start=start)
+        expect: Expect = active.version if active else ABSENT
 
         async def rest(again: bool) -> Sequence[Write]:
             if again:
                 raise Again(CHANGED)
-            expect: Expect = active.version if active else ABSENT
             return [
-                Put(owner.partition, keys.ACTIVE, now_active.body(), expect),
-                Put(keys.run(head.run), keys.RUN, head.body(), version, self._due(head, at)),
-                *self._take(items, "delivered", head.run, at),
+                Put(owner.partition, keys.ACTIVE, live.body(), expect),
+                Put(keys.run(head.run), keys.RUN, head.body(), version, self._due(head, entry.at)),
+                *self._take(choice.items, "delivered", head.run, entry.at),
             ]
 
         await owner.journal.write(start, 0, entry, rest)
@@ -149,11 +136,28 @@ class Starter:
             state=run.begin(entry, start),
             run=head,
             run_version=_after(version),
-            active=now_active,
-            active_version=_after(active.version if active else ABSENT),
+            active=live,
+            active_version=_after(expect),
             prompt=await self._prompt(owner, head, tail, entry),
             begin_with=_first(choice),
         )
+
+    def _input(
+        self, head: Run, items: Sequence[Waiting], tail: list[Item]
+    ) -> tuple[int, entries.Input]:
+        """Make entry 0, and give the start of its run."""
+        start, at, rows = self._place(tail)
+        readable = [w.item.signal for w in items if w.item.signal and not w.broken]
+        signals = entries.stamp(readable, at)
+        entry = entries.Input(
+            run=head.run,
+            agent=head.agent,
+            message_id=self._backend.ids.new(),
+            signals=signals,
+            at=at,
+            rows=rows + entries.stored(signals),
+        )
+        return start, entry.model_copy(update={"k1": len(telling.opening(entry))})
 
     async def _head(self, choice: Leftovers | Owned, owner: Owner) -> tuple[Run, Expect]:
         """Give the run to start, and the version of its stored head."""

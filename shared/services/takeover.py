@@ -122,22 +122,7 @@ async def claim(
     if held.start is None or head_item is None:
         raise RunLost(f"run {held.run} has no records")
     head = Run.of(head_item.body)
-    while True:
-        own = [entries.read(item.body) for item in tail]
-        if not own:
-            raise RunLost(f"run {held.run} has no records")
-        state = run.begin(own[0], held.start)
-        for entry in own[1:]:
-            state = run.fold(state, entry)
-        if state.status != "running":
-            raise Again(f"run {held.run} has ended meanwhile")
-        claimed = _claim_entry(backend, owner, state, calm=head.paused_at == state.position)
-        try:
-            await owner.journal.write(state.start, state.position, claimed)
-            break
-        except RunLost:
-            log.info("%s: another owner was at %d; one position on", held.run, state.position)
-            tail = await journal.of_run(backend.table, owner.partition, held.start)
+    state, own, claimed = await _write_claim(backend, owner, held.start, head, tail)
     if _lost_log(owner, state):
         owner.publisher.place(state.start, state.position, K_MAX, claimed.index0 - 1)
         owner.publisher.tell([{"type": RESYNC, "runId": state.run}])
@@ -156,6 +141,29 @@ async def claim(
         begin_with=first,
         inbox=None if first else inbox,  # it is out of date once tools have run
     )
+
+
+async def _write_claim(
+    backend: Backend, owner: Owner, start: int, head: Run, tail: list[Item]
+) -> tuple[RunState, list[AnyEntry], entries.Claim]:
+    """Write the claim; refused, read again and try one position on, never after a finish."""
+    while True:
+        own = [entries.read(item.body) for item in tail]
+        if not own:
+            raise RunLost(f"run {head.run} has no records")
+        state = run.begin(own[0], start)
+        for entry in own[1:]:
+            state = run.fold(state, entry)
+        if state.status != "running":
+            raise Again(f"run {head.run} has ended meanwhile")
+        claimed = _claim_entry(backend, owner, state, calm=head.paused_at == state.position)
+        try:
+            await owner.journal.write(state.start, state.position, claimed)
+        except RunLost:
+            log.info("%s: another owner was at %d; one position on", head.run, state.position)
+            tail = await journal.of_run(backend.table, owner.partition, start)
+        else:
+            return state, own, claimed
 
 
 def _first(state: RunState, inbox: Inbox) -> Happening | None:

@@ -115,9 +115,9 @@ def tool_result(run: str, call: entries.Call, result: entries.Result) -> Chunk:
     return chunk("tool-result", run, {**_call(call), "result": result.output})
 
 
-def usage(tokens: Usage) -> dict[str, int]:
-    """Token counts in wire form."""
-    wire = {
+def usage(tokens: Usage) -> dict[str, float]:
+    """Token counts in wire form, and the cost in US dollars where it is known."""
+    wire: dict[str, float] = {
         "inputTokens": tokens.input_tokens,
         "outputTokens": tokens.output_tokens,
         "totalTokens": tokens.input_tokens + tokens.output_tokens,
@@ -126,6 +126,8 @@ def usage(tokens: Usage) -> dict[str, int]:
         wire["reasoningTokens"] = tokens.reasoning_tokens
     if tokens.cached_input_tokens:
         wire["cachedInputTokens"] = tokens.cached_input_tokens
+    if tokens.cost is not None:
+        wire["cost"] = tokens.cost
     return wire
 
 

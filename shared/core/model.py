@@ -218,12 +218,14 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call, or summed over several."""
+    """Tokens and cost of one call, or summed over several."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     reasoning_tokens: int = 0
     cached_input_tokens: int = 0
+    cost: float | None = None
+    """In US dollars, where the model's prices are known."""
 
     def __add__(self, other: Usage) -> Usage:
         """Sum two."""
@@ -232,6 +234,7 @@ class Usage:
             self.output_tokens + other.output_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
             self.cached_input_tokens + other.cached_input_tokens,
+            None if self.cost is other.cost is None else (self.cost or 0) + (other.cost or 0),
         )
 
 

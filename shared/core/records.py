@@ -76,7 +76,7 @@ class Run(Record):
     status: RunStatus
     start: int | None = None
     options: dict[str, Any] = {}
-    usage: dict[str, int] | None = None
+    usage: dict[str, float | None] | None = None
     reason: str | None = None
     error: dict[str, Any] | None = None
     created_at: int

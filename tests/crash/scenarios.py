@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shared.core.agent import Agent
 from shared.core.app import App
+from shared.core.errors import Unavailable
 from shared.core.signal_input import parse_signal
 from shared.core.tool import Tool, ToolContext, tool
 from shared.services.accept import Target
@@ -50,7 +52,8 @@ class Scenario:
 
     async def life(self, world: World, process: System) -> None:
         """What one process does: take the message in, then work."""
-        await say(process, "m1", "go")
+        with suppress(Unavailable):  # a 503: whoever sent it asks again
+            await say(process, "m1", "go")
         await world.work(process)
 
 

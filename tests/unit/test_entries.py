@@ -60,7 +60,11 @@ def test_nothing_that_was_stored_is_lost_or_changed(path: Path) -> None:
     """But for the format, which an upcaster raises."""
     for body in stored(path):
         again = entries.read(body).body()
-        assert {**again, **body, "format": again["format"]} == again
+        usage = again.get("usage", {})
+        if usage:  # a field that came later is null in what is older
+            assert usage == {"cost": None, **body["usage"]}
+        kept = {key: value for key, value in body.items() if key != "usage"}
+        assert {**again, **kept, "format": again["format"]} == again
 
 
 def test_what_newer_versions_add_is_passed_over() -> None:

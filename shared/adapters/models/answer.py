@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +146,8 @@ class Answer:
         reason = _REASONS.get(response.finish_reason, "other")
         # Some providers say `stop` even when they call tools.
         reason = "tool-calls" if calls and reason == "stop" else reason
-        yield Finished(reason, usage(response.usage), response.model_name)
+        used = replace(usage(response.usage), cost=_cost(response))
+        yield Finished(reason, used, response.model_name)
 
     def _start(self, index: int, part: ai.ModelResponsePart) -> Iterator[ModelPart]:
         old = self._open.pop(index, None)
@@ -202,6 +203,14 @@ def usage(known: RequestUsage) -> Usage:
         next(filter(None, thoughts), 0),
         known.cache_read_tokens,
     )
+
+
+def _cost(response: ai.ModelResponse) -> float | None:
+    """Price an answer in US dollars, if its model's prices are known."""
+    try:
+        return float(response.cost().total_price)
+    except (AssertionError, LookupError, ValueError):
+        return None
 
 
 def _arguments(args: object) -> dict[str, Any] | str:

@@ -7,7 +7,7 @@ import typer
 
 app = typer.Typer(
     name="wakeline",
-    help="Durable AI agents that wake on a signal.",
+    help="Durable AI agents that can be reached at any moment.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

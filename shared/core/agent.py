@@ -101,7 +101,7 @@ class Agent:
         return {name: each for name, each in self.tools.items() if name in active}
 
     def details(self) -> dict[str, Any]:
-        """Describe the agent as `GET /agents/:id` does (`spec/signals.md` 8)."""
+        """Describe the agent as `GET /agents/:id` does (`docs/spec/signals.md` 8)."""
         said = {} if self.description is None else {"description": self.description}
         tools = {
             t.name: {"id": t.name, "description": t.description, "inputSchema": t.schema}

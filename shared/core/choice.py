@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pydantic_core import to_json
@@ -104,7 +104,7 @@ class Taken:
     signals: Sequence[Waiting] = ()
     notes: Sequence[Waiting] = ()
     heir: Waiting | None = None
-    more: bool = field(default=False)
+    more: bool = False
 
 
 def drain(
@@ -113,8 +113,8 @@ def drain(
     """Choose what a running run takes: what names it, or a run of the same agent that is over.
 
     Never what names a run that has yet to start (`waiting_runs`), nor what came after a message
-    that waits for such a run. Notes go first, in a commit of
-    their own. Without `takes`, it only sees cancels, and who runs next.
+    that waits for such a run. Notes go first, in a commit of their own. Without `takes`, it only
+    sees cancels, and who runs next.
     """
     here = [w for w in waiting if w.item.run == run or w.item.run not in waiting_runs]
     cancels = [w for w in here if w.item.kind == "cancel"][:DRAIN_ITEMS]

@@ -157,7 +157,7 @@ class Result(Entry):
 
 
 class Finish(Entry):
-    """The end of a run. `parts`: what a call that was cut had streamed (spec durable D5)."""
+    """The end of a run. `parts`: what a call that was cut had said."""
 
     kind: Literal["finish"] = "finish"
     message_id: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shared.core.errors import BadRequest
-from shared.core.limits import check_json, check_object, check_text, is_finite
+from shared.core.limits import check_object, check_text, is_finite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,7 +95,6 @@ def _tool_choice(value: object, field: str) -> str | dict[str, Any]:
 
 def _context(value: object, field: str) -> dict[str, Any]:
     given = check_object(value, field)
-    check_json(given, field)
     return {name: each for name, each in given.items() if name not in RESERVED_CONTEXT}
 
 

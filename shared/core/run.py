@@ -289,5 +289,5 @@ def _records(waiting: Sequence[Waiting]) -> list[dict[str, Any]]:
 
 
 def takes_signals(state: RunState, max_steps: int) -> bool:
-    """Tell whether a model call of this run would still see them (spec durable L-20.6)."""
+    """Tell whether a model call of this run would still see them (`docs/spec/durable.md` L-20)."""
     return state.steps < max_steps

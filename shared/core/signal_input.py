@@ -8,6 +8,7 @@ absent.
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Any
 
 from shared.core.errors import BadRequest
@@ -200,8 +201,33 @@ def _part(body: object, field: str) -> UserPart:
         )
     name = body.get("filename")
     return FilePart(
-        check_text(body.get("data"), f"{field}.data"),
+        _data(body.get("data"), f"{field}.data"),
         media,
         None if name is None else check_text(name, f"{field}.filename"),
         options,
     )
+
+
+def _data(value: object, field: str) -> str:
+    """Check that a file can be handed to a model later: an http(s) URL, or base64.
+
+    Raises:
+        BadRequest: it is neither.
+    """
+    data = check_text(value, field)
+    if data.startswith(("http://", "https://")):
+        return data
+    if data.startswith("data:"):
+        head, _, encoded = data.partition(",")
+        known = head.endswith(";base64")
+    else:
+        encoded, known = data, True
+    try:
+        b64decode(encoded, validate=True)
+    except ValueError:
+        known = False
+    if not known:
+        raise BadRequest(
+            f"{field} must be base64, a data: URL with base64, or an http(s) URL", field
+        )
+    return data

@@ -86,7 +86,7 @@ class InvalidArguments(BadRequest):
 
     @property
     def value(self) -> dict[str, Any]:
-        """The tool result for the model (`spec/durable.md` L-17)."""
+        """The tool result for the model (`docs/spec/durable.md` L-17)."""
         return {"error": True, "message": str(self), "validationErrors": self.errors}
 
 

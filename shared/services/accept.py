@@ -167,6 +167,9 @@ class Accept:
                 raise NotFound("No active agent run found for signal target")
             return target
         run = Run.of(stored.body)
+        thread = living(await self._backend.table.get(keys.thread(run.thread), keys.THREAD))
+        if thread is None or thread.incarnation != run.incarnation:
+            raise NotFound(f"The thread of run {target.run} was deleted")
         if target.resource not in (None, run.resource):
             raise Forbidden("Access denied: run belongs to a different resource")
         if target.thread not in (None, run.thread):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from shared.core import choice, entries, run, telling
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from shared.ports import Write
     from shared.services.context import Backend, Owner, Running
     from shared.services.journal import Rest
+
+log = logging.getLogger(__name__)
 
 
 class RunLoop:
@@ -130,6 +133,8 @@ class RunLoop:
         rest = self._rest(owner, running, entry, drained)
         await owner.journal.write(state.start, state.position, entry, rest)
         publisher.tell(chunks)
+        if isinstance(entry, entries.Finish) and entry.error:
+            log.warning("run %s failed: %s: %s", state.run, entry.error.name, entry.error.message)
         running.state = run.fold(state, entry)
         running.prompt.add(entry, past=False)
         publisher.place(state.start, running.state.position, 0, publisher.index)

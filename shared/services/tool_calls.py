@@ -1,4 +1,7 @@
-"""Running the tool calls of a step (`docs/protocols.md` E3, E4; spec durable L-15 to L-18)."""
+"""Running the tool calls of a step.
+
+`docs/protocols.md` E3, E4; `docs/spec/durable.md` L-15 to L-18.
+"""
 
 from __future__ import annotations
 

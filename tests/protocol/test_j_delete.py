@@ -13,12 +13,14 @@ from shared.core import keys
 from shared.core.errors import Forbidden, NotFound
 from shared.core.events import Cursor
 from shared.core.records import Active
+from shared.core.signal_input import parse_signal
 from shared.ports import WakeUp
+from shared.services.accept import Target
 from shared.services.deletion import LATER
 from tests.apps.script import HANG, Gate, T
 from tests.contract.faults import Faults
 from tests.crash.world import RESOURCE, SETTINGS, THREAD
-from tests.protocol.stage import OTHER, P
+from tests.protocol.stage import AGENT, OTHER, P
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -98,6 +100,18 @@ async def test_j1_another_resource_may_take_the_name(stage: MakeStage) -> None:
     found = await world.outside.threads.get(THREAD)
     assert found is not None
     assert (found.resource, found.incarnation) == ("another", 2)
+
+
+async def test_j1_a_run_of_a_deleted_thread_is_not_there(stage: MakeStage) -> None:
+    """Its record is there until the purge; a message for it must not make the thread anew."""
+    world = stage(T("one"))
+    sent = await world.say("m1")
+    await world.settle()
+    await world.outside.deletion.delete(THREAD, RESOURCE)
+    signal = parse_signal({"type": "user", "contents": "hi"}, id="m2", now=world.clock.now())
+    with pytest.raises(NotFound):
+        await world.outside.accept.send(Target(AGENT, None, None, run=sent.run), signal)
+    assert await world.outside.threads.get(THREAD) is None
 
 
 async def test_j1_a_late_wake_up_does_nothing(stage: MakeStage) -> None:

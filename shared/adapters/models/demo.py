@@ -39,6 +39,7 @@ DELAY = 20
 
 _WORD = re.compile(r"[a-z]{3,}")
 _NUMBER = re.compile(r"\b(?:[A-Z]{1,5}-?)?\d[\w-]*", re.IGNORECASE)
+_CAPITALISED = re.compile(r"\b[A-Z][a-z]+\b")
 _TAG = re.compile(r"</?[A-Za-z][^>]*>")
 _REAL = "For a real one, set OPENAI_API_KEY and start again."
 
@@ -128,9 +129,14 @@ class _Turn:
         return {
             name: found
             if _is_id(name)
-            else values.get(str(kinds.get(name, {}).get("type")), self.text)
+            else values.get(str(kinds.get(name, {}).get("type")), self._about())
             for name in tool.schema.get("required", ())
         }
+
+    def _about(self) -> str:
+        """Guess what the text is about: its last word that begins with a capital, or all of it."""
+        names = _CAPITALISED.findall(self.text)[1:]
+        return names[-1] if names else self.text
 
     def answer(self, tools: Sequence[ToolSpec]) -> str:
         """Say what the tools gave, or what this model is."""
@@ -172,7 +178,8 @@ def _all_words(tool: ToolSpec) -> set[str]:
 def _told(result: ToolResult) -> str:
     if result.is_error:
         return f"{result.name} failed: {_short(result.output)}"
-    return f"{result.name} says: {_short(result.output)}."
+    said = _short(result.output)
+    return f"{result.name} says: {said}" + ("" if said.endswith((".", "!", "?")) else ".")
 
 
 def _short(value: Any) -> str:

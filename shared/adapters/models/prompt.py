@@ -106,9 +106,12 @@ def _content(part: UserPart) -> ai.UserContent:
         return part.text
     if part.data.startswith(("http://", "https://")):
         return _link(part)
-    if part.data.startswith("data:"):
-        return ai.BinaryContent.from_data_uri(part.data)
-    data = b64decode(part.data, validate=True)
+    try:
+        if part.data.startswith("data:"):
+            return ai.BinaryContent.from_data_uri(part.data)
+        data = b64decode(part.data, validate=True)
+    except ValueError:  # stored before it was checked: one bad row must not end every run
+        return f"(a file of type {part.media_type} that cannot be read)"
     return ai.BinaryContent.narrow_type(ai.BinaryContent(data, media_type=part.media_type))
 
 

@@ -20,8 +20,6 @@ PROVIDERS = {
 }
 """Providers, and the extra that each needs."""
 
-_DEMO_DELAY = 20
-
 
 @cache
 def resolve(model: str) -> ModelClient:
@@ -36,7 +34,10 @@ def resolve(model: str) -> ModelClient:
     if provider == "demo":
         from shared.adapters.models.demo import DemoModel  # noqa: PLC0415 - only when used
 
-        return DemoModel(float(os.environ.get("WAKELINE_DEMO_DELAY", _DEMO_DELAY)))
+        delay = os.environ.get("WAKELINE_DEMO_DELAY", "20")
+        if not delay.isdecimal():
+            raise Misconfigured(f"WAKELINE_DEMO_DELAY is {delay!r}; give milliseconds, like 20")
+        return DemoModel(float(delay))
     if provider not in PROVIDERS or not name:
         known = ", ".join(f"{known}/…" for known in PROVIDERS)
         raise Misconfigured(f"model {model!r} is not known; use demo or one of {known}")

@@ -51,7 +51,7 @@ def test_8_7_the_fullest_signal() -> None:
         "tagName": "note",
         "contents": [
             {"type": "text", "text": "a", "providerOptions": {"p": {"x": 1}}},
-            {"type": "file", "data": "d", "mediaType": "image/png", "filename": "f"},
+            {"type": "file", "data": "aGk=", "mediaType": "image/png", "filename": "f"},
         ],
         "attributes": {"s": "x", "i": 1, "f": 1.5, "b": False, "not checked": None},
         "metadata": {"deep": [{"x": None}]},
@@ -65,7 +65,7 @@ def test_8_7_the_fullest_signal() -> None:
         id="mine",
         type="reactive",
         tag_name="note",
-        contents=(TextPart("a", {"p": {"x": 1}}), FilePart("d", "image/png", "f")),
+        contents=(TextPart("a", {"p": {"x": 1}}), FilePart("aGk=", "image/png", "f")),
         attributes={"s": "x", "i": 1, "f": 1.5, "b": False},
         metadata={"deep": [{"x": None}]},
         provider_options={"openai": {"y": 2}},
@@ -193,6 +193,14 @@ PART = "signal.contents.0"
             f"{PART}.mediaType must name a media type, such as image/png",
         ),
         ({"contents": [{"type": "file", "mediaType": "a/b"}]}, f"{PART}.data", None),
+        *(
+            (
+                {"contents": [{"type": "file", "mediaType": "a/b", "data": data}]},
+                f"{PART}.data",
+                f"{PART}.data must be base64, a data: URL with base64, or an http(s) URL",
+            )
+            for data in ("???", "abc", "data:nonsense", "data:image/png;base64,???", "data:,hi")
+        ),
         (
             {"contents": [{"type": "file", "mediaType": "a/b", "data": "", "filename": 1}]},
             f"{PART}.filename",

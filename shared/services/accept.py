@@ -91,7 +91,7 @@ class Accept:
         for branch in (behaviour.active_attributes, behaviour.idle_attributes):
             check_size(with_attributes(signal, branch).to_record(), "signal")
         _check_ids(target)
-        target = await self._resolve(target)
+        target, incarnation = await self._resolve(target)
         body = request if request is not None else [signal.to_record(), str(behaviour), queue]
         now = self._backend.clock.now()
         asked = Request(
@@ -99,6 +99,7 @@ class Accept:
             thread=check_id(target.thread, "threadId"),
             resource=check_id(target.resource, "resourceId"),
             run=target.run,
+            incarnation=incarnation,
             signal=replace(signal, accepted_at=now),
             behaviour=behaviour,
             queue=queue,
@@ -157,24 +158,24 @@ class Accept:
         await self._announce(thread, known.incarnation)
         return True
 
-    async def _resolve(self, target: Target) -> Target:
-        """Fill in thread and resource from the run that the target names (2.4.3)."""
+    async def _resolve(self, target: Target) -> tuple[Target, int | None]:
+        """Fill in thread and resource from the run that the target names (2.4.3).
+
+        Also give the incarnation that the run belongs to, if there is such a run.
+        """
         if target.run is None:
-            return target
+            return target, None
         stored = await self._backend.table.get(keys.run(target.run), keys.RUN)
         if stored is None:
             if target.thread is None or target.resource is None:
                 raise NotFound("No active agent run found for signal target")
-            return target
+            return target, None
         run = Run.of(stored.body)
-        thread = living(await self._backend.table.get(keys.thread(run.thread), keys.THREAD))
-        if thread is None or thread.incarnation != run.incarnation:
-            raise NotFound(f"The thread of run {target.run} was deleted")
         if target.resource not in (None, run.resource):
             raise Forbidden("Access denied: run belongs to a different resource")
         if target.thread not in (None, run.thread):
             raise BadRequest("threadId is not the thread of runId", "threadId")
-        return replace(target, thread=run.thread, resource=run.resource)
+        return replace(target, thread=run.thread, resource=run.resource), run.incarnation
 
     async def _read(self, thread: str) -> tuple[Item | None, Item | None]:
         """Read the thread and its active run together, guessing incarnation 1 (A2)."""
@@ -191,7 +192,10 @@ class Accept:
     async def _attempt(self, asked: Request) -> Accepted | None:
         """Decide and commit once; None when the thread changed and must be looked at again."""
         stored, active_item = await self._read(asked.thread)
-        _check_owner(living(stored), asked.resource)
+        thread = living(stored)
+        _check_owner(thread, asked.resource)
+        if asked.incarnation and (thread is None or thread.incarnation != asked.incarnation):
+            raise NotFound(f"The thread of run {asked.run} was deleted")
         active = Active.of(active_item.body) if active_item else None
         chosen = route(
             asked.behaviour,

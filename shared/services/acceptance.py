@@ -24,12 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call of `send`, fixed for all its attempts."""
+    """One call of `send`, fixed for all its attempts.
+
+    `run`: the run that the caller named, and `incarnation` the one of the thread that it is of.
+    """
 
     agent: str
     thread: str
     resource: str
     run: str | None
+    incarnation: int | None
     signal: Signal
     behaviour: Behaviour
     queue: bool

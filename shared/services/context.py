@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shared.core import keys
+from shared.ports import Index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -98,3 +99,8 @@ class Running:
     drains: int = 0
     has_heir: bool = False
     """Set by the finish: another run was given the thread."""
+
+
+def due_run(thread: str, now: int, settings: Settings) -> Index:
+    """Index a run's head for the tick, which looks after it from one tick later on (H1)."""
+    return Index(keys.due_runs(keys.shard(thread)), now + settings.tick)

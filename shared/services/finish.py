@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from shared.core import keys
 from shared.core.records import Active, Run
-from shared.ports import Check, Delete, Index, Put
+from shared.ports import Check, Delete, Put
 from shared.services import inbox
+from shared.services.context import due_run
 from shared.services.journal import RunLost
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def finish_writes(
             "error": entry.error.model_dump() if entry.error else None,
         }
     )
-    due = Index(keys.due_runs(keys.shard(owner.thread)), entry.at + backend.settings.tick)
+    due = due_run(owner.thread, entry.at, backend.settings)
     writes: list[Write] = [
         Put(keys.run(head.run), keys.RUN, head.body(), running.run_version, due),
         *inbox.take(

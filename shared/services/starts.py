@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 from shared.core import entries, keys, run, telling
 from shared.core.choice import Discard, Keep, Leftovers, Owned, Waiting
 from shared.core.entries import Fault
-from shared.core.prompt import Prompt, recent
 from shared.core.records import Active, Run
 from shared.core.run import Failed, Resumed
-from shared.ports import ABSENT, Check, Index, Put
-from shared.services import inbox, journal
-from shared.services.context import Head, Running
+from shared.ports import ABSENT, Check, Put
+from shared.services import inbox
+from shared.services.context import Head, Running, due_run
+from shared.services.history import prompt_of_past
 from shared.services.journal import Again
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shared.core.prompt import Prompt
     from shared.core.records import InboxItem, ReceiptState, RunStatus
     from shared.core.run import Happening
     from shared.ports import Expect, Item, Write
@@ -73,7 +74,13 @@ class Starter:
             expect: Expect = active.version if active else ABSENT
             return [
                 Check(owner.partition, keys.ACTIVE, expect),
-                Put(keys.run(head.run), keys.RUN, head.body(), ABSENT, self._due(head, at)),
+                Put(
+                    keys.run(head.run),
+                    keys.RUN,
+                    head.body(),
+                    ABSENT,
+                    due_run(head.thread, at, self._backend.settings),
+                ),
                 *self._take([kept], "persisted", head.run, at),
             ]
 
@@ -124,7 +131,13 @@ class Starter:
                 raise Again(CHANGED)
             return [
                 Put(owner.partition, keys.ACTIVE, live.body(), expect),
-                Put(keys.run(head.run), keys.RUN, head.body(), version, self._due(head, entry.at)),
+                Put(
+                    keys.run(head.run),
+                    keys.RUN,
+                    head.body(),
+                    version,
+                    due_run(head.thread, entry.at, self._backend.settings),
+                ),
                 *self._take(choice.items, "delivered", head.run, entry.at),
             ]
 
@@ -179,20 +192,11 @@ class Starter:
         start, _ = keys.start_and_position(tail[-1].sort)
         return max(now, start + 1), max(now, entries.last_moment(last) + 1), last.rows
 
-    def _due(self, head: Run, now: int) -> Index:
-        settings = self._backend.settings
-        return Index(keys.due_runs(keys.shard(head.thread)), now + settings.tick)
-
     async def _prompt(
         self, owner: Owner, head: Run, tail: list[Item], entry: entries.Input
     ) -> Prompt:
         """Load as much history as the agent wants, and add the run's input."""
-        prompt = Prompt()
-        if head.agent in self._backend.app:
-            rows = self._backend.app.agent(head.agent).last_messages
-            past = await journal.back_to(self._backend.table, owner.partition, tail, rows)
-            for old in recent([entries.read(item.body) for item in past], rows):
-                prompt.add(old, past=True)
+        prompt = await prompt_of_past(self._backend, owner.partition, tail, head.agent)
         prompt.add(entry, past=False)
         return prompt
 

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 from shared.core import entries, keys, run, telling
 from shared.core.events import K_MAX, EventId
-from shared.core.prompt import Prompt, recent
 from shared.core.records import Active, Run
 from shared.core.run import Cancelled, Resumed
 from shared.services import journal
 from shared.services.context import Running
+from shared.services.history import prompt_of_past, rows_wanted
 from shared.services.journal import Again, RunLost
 
 if TYPE_CHECKING:
     from shared.core.entries import AnyEntry
+    from shared.core.prompt import Prompt
     from shared.core.run import Happening, RunState
     from shared.ports import Item
     from shared.services.context import Backend, Owner
@@ -175,15 +176,10 @@ def _first(state: RunState, inbox: Inbox) -> Happening | None:
 
 async def _prompt(backend: Backend, owner: Owner, state: RunState, own: list[AnyEntry]) -> Prompt:
     """Rebuild what the run's model was shown: history up to its start, then its own entries."""
-    prompt = Prompt()
-    rows = 0
-    if state.agent in backend.app:
-        rows = backend.app.agent(state.agent).last_messages
-    if rows and own[0].rows:
+    page: list[Item] = []
+    if own[0].rows and rows_wanted(backend, state.agent):
         page = await journal.before(backend.table, owner.partition, state.start)
-        past = await journal.back_to(backend.table, owner.partition, page, rows)
-        for old in recent([entries.read(item.body) for item in past], rows):
-            prompt.add(old, past=True)
+    prompt = await prompt_of_past(backend, owner.partition, page, state.agent)
     for entry in own:
         prompt.add(entry, past=False)
     return prompt

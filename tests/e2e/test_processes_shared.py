@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -100,15 +101,16 @@ async def test_h1_when_the_owner_is_killed_the_other_server_takes_over(machine: 
     assert text_of(log) == "echo: hello brave new world"
 
 
-async def test_twenty_senders_over_two_servers(machine: Machine) -> None:
-    servers = await two(machine, TOOL_MS=30)
+async def test_twenty_senders_over_four_servers(machine: Machine) -> None:
+    servers = [*await two(machine, TOOL_MS=30), *await two(machine, TOOL_MS=30)]
     readers = [await machine.reader("thread", server).connected() for server in servers]
     acked: list[tuple[str, dict[str, Any]]] = []
 
     async def sender(number: int) -> None:
-        async with servers[0].client() as one, servers[1].client() as other:
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(each.client()) for each in servers]
             for turn in range(5):
-                client = (one, other)[(number + turn) % 2]
+                client = clients[(number + turn) % len(clients)]
                 text = f"{number}/{turn}"
                 acked.append((text, await send(client, "thread", text, "slow")))
 

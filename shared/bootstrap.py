@@ -22,6 +22,7 @@ from shared.services.deletion import Deletion
 from shared.services.follow import Follow
 from shared.services.recover import Recover
 from shared.services.threads import Threads
+from shared.services.waiting import Waits
 from shared.services.worker import Worker
 from shared.settings import Settings
 
@@ -43,6 +44,7 @@ class System:
     follow: Follow
     recover: Recover
     threads: Threads
+    waits: Waits
     database: Database
     worker: Worker | None = field(default=None)
 
@@ -125,4 +127,5 @@ def assemble(backend: Backend, source: WakeSource, database: Database) -> System
         follow=Follow(backend),
         recover=Recover(backend),
         threads=Threads(backend),
+        waits=Waits(backend),
     )

@@ -87,8 +87,8 @@ class Run(Record):
 class Receipt(Record):
     """What became of a signal, apart from what was answered (A5).
 
-    `hash` is of the request; `nonce` of the accept that wrote it (A6). `run` and `position` of the
-    journal entry that took it.
+    `hash` is of the request; `nonce` of the accept that wrote it (A6). `item`: sort key of the
+    inbox item that it was stored as. `run` and `position` of the journal entry that took it.
     """
 
     signal: str
@@ -99,6 +99,7 @@ class Receipt(Record):
     hash: str
     created_at: int
     accepted_at: int
+    item: str | None = None
     run: str | None = None
     position: int | None = None
     delivered_at: int | None = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,36 +9,27 @@ from shared.core import keys
 from shared.core.errors import (
     BadRequest,
     ConditionFailed,
-    Forbidden,
     NotFound,
     Unavailable,
 )
 from shared.core.limits import check_id, check_size
 from shared.core.options import parse_options
-from shared.core.records import Active, InboxItem, Run, Thread
+from shared.core.records import Active, Run
 from shared.core.route import Behaviour, route
 from shared.core.signals import with_attributes
-from shared.ports import ABSENT, Put, WakeUp
-from shared.services.acceptance import (
-    Accepted,
-    Attempt,
-    Request,
-    due_inbox,
-    hash_of,
-    judge,
-    living,
-)
+from shared.services.acceptance import Accepted, Attempt, Request, hash_of, judge
+from shared.services.door import announce, read_active
+from shared.services.stopping import Stopping
+from shared.services.threads import check_owner, living
+from shared.services.waiting import Waits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shared.core.signals import Signal
-    from shared.ports import Item
     from shared.services.context import Backend
 
 __all__ = ["Accept", "Accepted", "Behaviour", "Target"]
-
-log = logging.getLogger(__name__)
 
 ATTEMPTS = 20
 RETRY_PAUSE = 100
@@ -62,6 +51,7 @@ class Accept:
     def __init__(self, backend: Backend) -> None:
         """Work on a backend."""
         self._backend = backend
+        self._stopping, self._waits = Stopping(backend), Waits(backend)
 
     async def send(
         self,
@@ -120,48 +110,22 @@ class Accept:
     async def abort(
         self, thread: str, resource: str | None, expected_run: str | None = None
     ) -> bool:
-        """Ask the active run to stop (A9); False when there is none, or not the expected one.
+        """Ask the active run to stop (`stopping.Stopping.abort`)."""
+        return await self._stopping.abort(thread, resource, expected_run)
 
-        Raises:
-            Forbidden: the thread belongs to another resource.
-        """
-        check_id(thread, "threadId")
-        stored, active_item = await self._read(thread)
-        known = living(stored)
-        _check_owner(known, resource)
-        if known is None or active_item is None:
-            return False
-        active = Active.of(active_item.body)
-        if expected_run is not None and active.run != expected_run:
-            return False
-        now = self._backend.clock.now()
-        item = InboxItem(
-            kind="cancel",
-            run=active.run,
-            agent=active.agent,
-            thread=thread,
-            resource=known.resource,
-            incarnation=known.incarnation,
-            accepted_at=now,
-        )
-        partition = keys.partition(thread, known.incarnation)
-        sort = keys.cancel(active.run)
-        try:
-            due = due_inbox(thread, now, self._backend.settings)
-            await self._backend.table.commit([Put(partition, sort, item.body(), ABSENT, due)])
-        except ConditionFailed:
-            log.debug("run %s is being cancelled already", active.run)
-        try:
-            await self._backend.coordinator.ask_to_stop(partition, active.run)
-        except Unavailable:
-            log.warning("run %s sees its cancel at its next drain only", active.run)
-        await self._announce(thread, known.incarnation)
-        return True
+    async def cancel_run(self, run: str, resource: str | None) -> None:
+        """Ask a run to stop, active or not (`stopping.Stopping.cancel_run`)."""
+        await self._stopping.cancel_run(run, resource)
+
+    async def cancel_waiting(self, thread: str, resource: str | None, signal_id: str) -> bool:
+        """Take a signal back that nobody took yet (`waiting.Waits.cancel`)."""
+        return await self._waits.cancel(thread, resource, signal_id)
 
     async def _resolve(self, target: Target) -> tuple[Target, int | None]:
         """Fill in thread and resource from the run that the target names (2.4.3).
 
-        Also give the incarnation that the run belongs to, if there is such a run.
+        Also give the incarnation that the run belongs to, if there is such a run. Whose it is,
+        its thread tells, which may have been transferred since.
         """
         if target.run is None:
             return target, None
@@ -171,29 +135,16 @@ class Accept:
                 raise NotFound("No active agent run found for signal target")
             return target, None
         run = Run.of(stored.body)
-        if target.resource not in (None, run.resource):
-            raise Forbidden("Access denied: run belongs to a different resource")
         if target.thread not in (None, run.thread):
             raise BadRequest("threadId is not the thread of runId", "threadId")
-        return replace(target, thread=run.thread, resource=run.resource), run.incarnation
-
-    async def _read(self, thread: str) -> tuple[Item | None, Item | None]:
-        """Read the thread and its active run together, guessing incarnation 1 (A2)."""
-        table = self._backend.table
-        stored, active = await asyncio.gather(
-            table.get(keys.thread(thread), keys.THREAD),
-            table.get(keys.partition(thread, 1), keys.ACTIVE),
-        )
-        incarnation = Thread.of(stored.body).incarnation if stored else 1
-        if incarnation != 1:
-            active = await table.get(keys.partition(thread, incarnation), keys.ACTIVE)
-        return stored, active
+        resource = target.resource or run.resource
+        return replace(target, thread=run.thread, resource=resource), run.incarnation
 
     async def _attempt(self, asked: Request) -> Accepted | None:
         """Decide and commit once; None when the thread changed and must be looked at again."""
-        stored, active_item = await self._read(asked.thread)
+        stored, active_item = await read_active(self._backend, asked.thread)
         thread = living(stored)
-        _check_owner(thread, asked.resource)
+        check_owner(thread, asked.resource)
         if asked.incarnation and (thread is None or thread.incarnation != asked.incarnation):
             raise NotFound(f"The thread of run {asked.run} was deleted")
         active = Active.of(active_item.body) if active_item else None
@@ -224,14 +175,8 @@ class Accept:
             await self._backend.clock.sleep(RETRY_PAUSE)
             return None
         if accepted and accepted.action != "discard":
-            await self._announce(asked.thread, attempt.incarnation)
+            await announce(self._backend, asked.thread, attempt.incarnation)
         return accepted
-
-    async def _announce(self, thread: str, incarnation: int) -> None:
-        try:
-            await self._backend.queue.send(WakeUp(thread, incarnation))
-        except Unavailable:
-            log.warning("a wake-up for thread %s could not be sent; the tick finds it", thread)
 
 
 def _check_ids(target: Target) -> None:
@@ -243,8 +188,3 @@ def _check_ids(target: Target) -> None:
     ):
         if value is not None or (target.run is None and field != "runId"):
             check_id(value, field)
-
-
-def _check_owner(thread: Thread | None, resource: str | None) -> None:
-    if thread and resource is not None and thread.resource != resource:
-        raise Forbidden("Access denied: thread belongs to a different resource")

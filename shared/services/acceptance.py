@@ -12,6 +12,7 @@ from shared.core import keys
 from shared.core.errors import Conflict
 from shared.core.records import Active, InboxItem, Receipt, Run, Thread
 from shared.ports import ABSENT, Index, Put
+from shared.services.threads import living
 
 if TYPE_CHECKING:
     from shared.core.errors import ConditionFailed
@@ -90,7 +91,14 @@ class Attempt:
             hash=asked.hash,
             created_at=self.signal.created_at,
             accepted_at=asked.now,
+            item=self.sort,
         )
+
+    @property
+    def sort(self) -> str | None:
+        """The sort key of the inbox item, if there is to be one."""
+        kind = self.route.kind
+        return keys.inbox(2 if kind in ("wake", "queue") else 1, self.item) if kind else None
 
     @property
     def answer(self) -> Accepted:
@@ -116,10 +124,10 @@ class Attempt:
         return writes
 
     def _inbox_writes(self, settings: Settings) -> list[Write]:
-        asked, kind = self.request, self.route.kind
+        asked, kind, sort = self.request, self.route.kind, self.sort
         assert kind is not None  # noqa: S101 - for the type checker
+        assert sort is not None  # noqa: S101 - for the type checker
         owns = kind in ("wake", "queue")
-        sort = keys.inbox(2 if owns else 1, self.item)
         common = {
             "run": self.run,
             "agent": asked.agent,
@@ -180,12 +188,6 @@ def judge(failed: ConditionFailed, asked: Request, signal: Signal) -> Accepted |
         )
         return Accepted(first.action, first.answered_run or first.signal, said)
     return None
-
-
-def living(stored: Item | None) -> Thread | None:
-    """Read a thread's record; a tombstone is none."""
-    thread = Thread.of(stored.body) if stored else None
-    return None if thread is None or thread.deleted else thread
 
 
 def due_inbox(thread: str, now: int, settings: Settings) -> Index:

@@ -101,12 +101,15 @@ class Advance:
         await self._after(wake, told, delay)
 
     async def _remind(self, partition: str) -> None:
-        """Somebody else has the thread: set its cancel flag, if a cancel waits (A9)."""
+        """Somebody else has the thread: set its cancel flag, if its run's cancel waits (A9)."""
+        table = self._backend.table
         try:
-            for item in await self._backend.table.query(partition, keys.ASKS_PREFIX, limit=1):
-                run = str(item.body.get("run"))
-                if item.body.get("kind") == "cancel":
-                    await self._backend.coordinator.ask_to_stop(partition, run)
+            if not await table.query(partition, keys.ASKS_PREFIX, limit=1):
+                return
+            stored = await table.get(partition, keys.ACTIVE)
+            run = Active.of(stored.body).run if stored else ""
+            if await table.get(partition, keys.cancel(run)):
+                await self._backend.coordinator.ask_to_stop(partition, run)
         except Unavailable:
             log.warning("%s: its owner sees a cancel at its next drain only", partition)
 

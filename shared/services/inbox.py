@@ -39,6 +39,10 @@ class Inbox:
         """Tell whether a cancel of a run waits."""
         return any(w.item.kind == "cancel" and w.item.run == run for w in self.waiting)
 
+    def owners(self) -> list[Waiting]:
+        """Give the items that own a run, the oldest first."""
+        return [w for w in self.waiting if w.item.kind in OWNERS]
+
     def next_start(self) -> Choice | None:
         """Choose what to start in a thread without a live run (B5)."""
         return next_start(self.waiting, self.owned)
@@ -50,7 +54,7 @@ async def read(table: Table, partition: str) -> Inbox:
     full = len(items) == PAGE
     if full and not items[-1].sort.startswith(keys.OWNERS_PREFIX):
         items += await table.query(partition, keys.OWNERS_PREFIX, limit=PAGE)
-    found = [each for item in items if (each := _waiting(item))]
+    found = [each for item in items if (each := waiting(item))]
     owned = {w.item.run for w in found if w.item.kind in OWNERS}
     if full:
         for run in {w.item.run for w in found} - owned:
@@ -59,7 +63,7 @@ async def read(table: Table, partition: str) -> Inbox:
     return Inbox(found, frozenset(owned))
 
 
-def _waiting(item: Item) -> Waiting | None:
+def waiting(item: Item) -> Waiting | None:
     """Read a stored item; one of a newer version stays where it is, in nobody's way."""
     try:
         read = InboxItem.of(item.body)

@@ -123,6 +123,32 @@ class Machine(RuleBasedStateMachine):
         """Somebody asks the active run to stop."""
         self.run(self.world.outside.accept.abort(THREAD, RESOURCE))
 
+    @precondition(lambda self: self.acked)
+    @rule(data=st.data())
+    def cancel_run(self, data: st.DataObject) -> None:
+        """Somebody asks a run to stop that was answered once, whatever became of it."""
+        run = data.draw(st.sampled_from(sorted(self.acked.values())))
+
+        async def stop() -> None:
+            with suppress(NotFound, Conflict):
+                await self.world.outside.accept.cancel_run(run, RESOURCE)
+
+        self.run(stop())
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data(), fault=st.one_of(st.none(), FAULTS), number=st.integers(1, 8))
+    def take_back(self, data: st.DataObject, fault: Fault | None, number: int) -> None:
+        """Somebody takes a signal back, over a process that may fail or die; and asks again."""
+        id = f"s{data.draw(st.integers(1, self.sent))}"
+
+        async def life(process: System) -> None:
+            with suppress(NotFound, Unavailable):
+                await process.accept.cancel_waiting(THREAD, RESOURCE, id)
+
+        faults = Faults({number: fault} if fault else {})
+        if self.run(self.world.die_in(faults, life)):
+            self.run(life(self.world.outside))
+
     # ---- owners ----------------------------------------------------------------------------
 
     @rule(fault=st.one_of(st.none(), FAULTS), number=NUMBERS)
@@ -280,6 +306,10 @@ class Machine(RuleBasedStateMachine):
             receipt = await self.world.table.get(partition, keys.receipt(id))
             assert receipt is not None, id
             discarded = receipt.body["state"] in ("discarded", "cancelled")
+            if receipt.body["state"] == "cancelled":
+                run = await self.world.table.get(keys.run(self.acked[acked_in, id]), keys.RUN)
+                owned = receipt.body["action"] == "wake"
+                assert not owned or (run and run.body["status"] == "cancelled"), id
             places = (id in inbox) + (id in journal) + discarded
             assert places == 1, (id, id in inbox, id in journal, receipt.body)
 

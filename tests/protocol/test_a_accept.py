@@ -1,4 +1,4 @@
-"""Accept (docs/protocols.md A). A8, A10 and deletions by `keep` are of things not built yet."""
+"""Accept (docs/protocols.md A; A8 is beside). A10 and deletions by `keep` are not built yet."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from shared.services.accept import Accept
 from shared.services.advance import Advance
 from shared.services.context import Backend
 from shared.services.deletion import Deletion
+from shared.services.editing import Editing
 from shared.services.follow import Follow
 from shared.services.recover import Recover
 from shared.services.threads import Threads
@@ -41,6 +42,7 @@ class System:
     accept: Accept
     advance: Advance
     deletion: Deletion
+    editing: Editing
     follow: Follow
     recover: Recover
     threads: Threads
@@ -124,6 +126,7 @@ def assemble(backend: Backend, source: WakeSource, database: Database) -> System
         accept=Accept(backend),
         advance=Advance(backend),
         deletion=Deletion(backend),
+        editing=Editing(backend),
         follow=Follow(backend),
         recover=Recover(backend),
         threads=Threads(backend),

@@ -20,6 +20,8 @@ MAX_BODY: Final = 3_000_000
 """Bytes of one signal or message, as UTF-8 JSON of its record."""
 MAX_REQUEST: Final = 4_000_000
 """Bytes of one HTTP request body."""
+MAX_THREAD: Final = 256_000
+"""Bytes of a thread's title and metadata, which every listing reads."""
 MAX_ID: Final = 256
 """Characters of an id that a caller makes."""
 MAX_ATTRIBUTES: Final = 64
@@ -125,17 +127,14 @@ def check_object(value: object, field: str) -> dict[str, Any]:
     return value
 
 
-def check_size(record: Mapping[str, Any], field: str | None = None) -> int:
+def check_size(record: Mapping[str, Any], field: str | None = None, limit: int = MAX_BODY) -> int:
     """Return the bytes of a record as JSON, for records that `check_json` would accept (A1).
 
     Raises:
-        TooLarge: it has more than `MAX_BODY`; the text tells how many.
+        TooLarge: it has more than `limit`; the text tells how many.
     """
     size = len(to_json(record))
-    if size > MAX_BODY:
-        raise TooLarge(
-            f"{field or 'the body'} has {size} bytes as JSON; at most {MAX_BODY} are allowed."
-            " Send large files as URLs.",
-            field,
-        )
+    if size > limit:
+        text = f"{field or 'the body'} has {size} bytes as JSON; at most {limit} are allowed."
+        raise TooLarge(f"{text} Send large files as URLs." if limit == MAX_BODY else text, field)
     return size

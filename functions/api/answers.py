@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from shared.core.records import Action
+from shared.core.records import Action, ReceiptState, RunStatus
 
 
 def answer(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -66,6 +66,62 @@ class ThreadShown(Described):
     metadata: dict[str, Any] | None = None
 
 
+class SignalState(Described):
+    """What became of a signal."""
+
+    id: str
+    state: ReceiptState
+    run_id: str | None = None
+    step: int | None = None
+    """Position of the entry that took it, in the journal of its run."""
+    accepted_at: str
+    delivered_at: str | None = None
+    error: str | None = None
+
+
+class Waits(Described):
+    """A signal that nobody took yet."""
+
+    signal: dict[str, Any]
+    state: ReceiptState
+    run_id: str | None = None
+
+
+class InboxList(Described):
+    """Signals that nobody took yet."""
+
+    items: list[Waits]
+    total: int
+
+
+class Withdrawn(Described):
+    """Whether nobody will see the signal."""
+
+    cancelled: bool
+
+
+class RunShown(Described):
+    """A run."""
+
+    run_id: str
+    thread_id: str
+    resource_id: str
+    agent_id: str
+    status: RunStatus
+    created_at: str
+    started_at: str | None = None
+    finished_at: str | None = None
+    reason: str | None = None
+    usage: dict[str, float | None] | None = None
+    error: dict[str, Any] | None = None
+
+
+class Cancelling(Described):
+    """The run was asked to stop."""
+
+    cancelling: Literal[True]
+
+
 class Paged(Described):
     """A page of a list."""
 
@@ -86,6 +142,22 @@ class MessageList(Paged):
 
     messages: list[dict[str, Any]]
     ui_messages: None
+
+
+class Step(Described):
+    """One entry of a run's journal; what else it has depends on its kind."""
+
+    model_config = ConfigDict(extra="allow")
+
+    position: int
+    kind: Literal["input", "signals", "note", "claim", "model", "result", "finish"]
+    at: str
+
+
+class StepList(Paged):
+    """Entries of one run, oldest first."""
+
+    steps: list[Step]
 
 
 class Health(Described):

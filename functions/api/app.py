@@ -12,7 +12,15 @@ from functions.api.context import API_PREFIX, Context
 from functions.api.errors import HANDLERS
 from functions.api.identity import identification
 from functions.api.middleware import BodyLimit, ExactPaths, LastResort
-from functions.api.routes import agents, memory, signals, subscriptions
+from functions.api.routes import (
+    agents,
+    memory,
+    runs,
+    signals,
+    subscriptions,
+    threads,
+    waiting,
+)
 from functions.api.routes import system as system_routes
 from shared.bootstrap import System
 from shared.core.limits import MAX_REQUEST
@@ -42,7 +50,7 @@ def create_app(system: System, *, lifespan: Lifespan[FastAPI] | None = None) -> 
     )
     app.state.context = Context(system, identification(system.settings))
     # The busiest routes first: they are tried in this order.
-    for routes in (signals, subscriptions, agents, memory):
+    for routes in (signals, waiting, subscriptions, runs, agents, memory, threads):
         app.include_router(routes.router, prefix=API_PREFIX)
     app.include_router(system_routes.router)
     return app

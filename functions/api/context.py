@@ -6,6 +6,7 @@ from starlette.requests import Request
 
 from functions.api.identity import Identify
 from shared.bootstrap import System
+from shared.core.errors import Forbidden
 
 API_PREFIX = "/api"
 
@@ -32,3 +33,15 @@ async def resource_for(request: Request, asked: str | None) -> str | None:
     """
     context: Context = request.app.state.context
     return (await context.identify(request)).acting_for(asked)
+
+
+async def resource_of_any(request: Request, asked: str | None) -> str | None:
+    """Return the resource that a request names, if its caller may act for every resource.
+
+    Raises:
+        Forbidden: the caller is bound to one.
+    """
+    context: Context = request.app.state.context
+    if (await context.identify(request)).resource is not None:
+        raise Forbidden("Access denied: only for callers that may act for every resource")
+    return asked

@@ -47,7 +47,7 @@ async def on_wakeline_error(request: Request, error: Exception) -> Response:
     if error.http_status >= _SERVER_ERROR:
         log.warning("%s %s: %s", request.method, request.url.path, text)
     if isinstance(error, BadRequest) and error.field:
-        title = BODY_TITLE if request.method == "POST" else TITLES["query"]
+        title = BODY_TITLE if request.method in ("POST", "PATCH") else TITLES["query"]
         if text.startswith("Invalid signal XML"):
             title = text  # clients know these by their text
         return _failure(error.http_status, title, [_issue(error.field, text)])

@@ -6,7 +6,9 @@ from fastapi import Header, Path, Query
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
+from starlette.requests import Request
 
+from functions.api.context import system_of
 from functions.api.middleware import plain
 from shared.core.errors import BadRequest
 from shared.core.limits import MAX_ID, check_id
@@ -46,6 +48,14 @@ ThreadId = Annotated[
     BeforeValidator(plain),
     _id_called("thread"),
 ]
+SignalId = Annotated[
+    str,
+    Path(description="Id of the signal, percent-encoded"),
+    BeforeValidator(plain),
+    _id_called("signal"),
+]
+RunId = Annotated[str, Path(description="Id of the run"), BeforeValidator(plain), _id_called("run")]
+AgentQuery = Annotated[str | None, Query(alias="agentId", description="Must be known, if given")]
 ResourceId = Annotated[
     str | None,
     Query(alias="resourceId", description="Owner of the thread; another one's is refused"),
@@ -69,3 +79,13 @@ LastEventIdQuery = Annotated[
     str | None,
     Query(alias="lastEventId", description="As the header Last-Event-ID, which counts first"),
 ]
+
+
+def check_agent(request: Request, agent: str | None) -> None:
+    """Check that the agent that a query names, if it names one, is there.
+
+    Raises:
+        NotFound: it is not.
+    """
+    if agent is not None:
+        system_of(request).app.agent(agent)

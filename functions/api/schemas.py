@@ -166,3 +166,27 @@ class Abort(Body):
     thread_id: Id
     resource_id: Id | None = None
     expected_run_id: Id | None = None
+
+
+class UpdateThread(Body):
+    """What is to change of a thread."""
+
+    title: str | None = None
+    metadata: dict[str, Any] | None = None
+    resource_id: Annotated[
+        Id | None, Field(description="As before, if it is given: `transfer` changes the owner")
+    ] = None
+
+
+class CreateThread(UpdateThread):
+    """A thread to make; without `threadId`, it gets a new id."""
+
+    thread_id: Id | None = None
+    resource_id: Id | None = None
+    agent_id: str | None = None
+
+
+class TransferThread(Body):
+    """Whose a thread is to be."""
+
+    resource_id: Id

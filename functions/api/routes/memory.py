@@ -2,49 +2,85 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response
 
+from functions.api import shown
 from functions.api.answers import MessageList, ThreadList, ThreadShown, answer
 from functions.api.context import resource_for, system_of
 from functions.api.errors import FAILURES
-from functions.api.params import PageNumber, PerPage, ResourceId, ThreadId
-from shared.core.errors import BadRequest, Forbidden, NotFound
-from shared.core.records import Thread
-from shared.core.signals import iso
-from shared.services.threads import Page
+from functions.api.params import (
+    AgentQuery,
+    PageNumber,
+    PerPage,
+    ResourceId,
+    ThreadId,
+    check_agent,
+)
+from shared.core.errors import BadRequest
+from shared.core.limits import check_object
+from shared.services.threads import Order
 
 router = APIRouter(tags=["memory"], prefix="/memory/threads")
 
 THREADS_PER_PAGE = 100
 MESSAGES_PER_PAGE = 40
 
-AgentQuery = Annotated[str | None, Query(alias="agentId", description="Must be known, if given")]
 OrderBy = Annotated[
     str | None,
     Query(alias="orderBy", description='JSON: {"field":"createdAt","direction":"ASC" or "DESC"}'),
 ]
+Metadata = Annotated[
+    str | None, Query(description="JSON object; threads have all its keys with the same values")
+]
+
+
+async def thread_order(
+    field: Annotated[str | None, Query(alias="orderBy[field]")] = None,
+    direction: Annotated[str | None, Query(alias="orderBy[direction]")] = None,
+    legacy: Annotated[str | None, Query(alias="orderBy")] = None,
+    legacy_direction: Annotated[str | None, Query(alias="sortDirection")] = None,
+) -> Order:
+    """Read the order of threads, of which there are two forms (8.11.5).
+
+    Raises:
+        BadRequest: it is no order that there is.
+    """
+    for name, value in (("orderBy[field]", field), ("orderBy", legacy)):
+        if value not in (None, "createdAt", "updatedAt"):
+            raise BadRequest(f"{name} must be createdAt or updatedAt", name)
+    for name, value in (("orderBy[direction]", direction), ("sortDirection", legacy_direction)):
+        if value not in (None, "ASC", "DESC"):
+            raise BadRequest(f"{name} must be ASC or DESC", name)
+    by_creation = (field or legacy) == "createdAt"
+    return Order(
+        "createdAt" if by_creation else "updatedAt", (direction or legacy_direction) == "ASC"
+    )
 
 
 @router.get("", summary="List threads", response_model=ThreadList, responses=FAILURES)
 async def list_threads(
     request: Request,
+    order: Annotated[Order, Depends(thread_order)],
     resource_id: ResourceId = None,
     agent_id: AgentQuery = None,
     page: PageNumber = 0,
     per_page: PerPage = THREADS_PER_PAGE,
+    metadata: Metadata = None,
 ) -> Response:
-    """List the threads of a resource, the last updated first."""
-    system = system_of(request)
-    _check_agent(request, agent_id)
-    _refuse_other_orders(request)
+    """List the threads of a resource; without an order, the last updated first."""
+    check_agent(request, agent_id)
+    wanted = _metadata(metadata)
     resource = await resource_for(request, resource_id)
     if resource is None:
         raise BadRequest("resourceId is required: whose threads?", "resourceId")
-    found = await system.threads.list(resource, page, per_page)
-    return answer({"threads": [_shown(thread) for thread in found.items], **_paging(found)})
+    threads = system_of(request).threads
+    found = await threads.list(resource, page, per_page, order=order, metadata=wanted)
+    return answer(
+        {"threads": [shown.thread(thread) for thread in found.items], **shown.paging(found)}
+    )
 
 
 @router.get(
@@ -67,12 +103,12 @@ async def list_messages(
     Within a page they are in the order of the conversation.
     """
     system = system_of(request)
-    _check_agent(request, agent_id)
+    check_agent(request, agent_id)
     resource = await resource_for(request, resource_id)
     _refuse(request, "filter", "include")
     ascending = _is_ascending(order_by)
     found = await system.threads.messages(thread, resource, page, per_page, ascending=ascending)
-    return answer({"messages": found.items, "uiMessages": None, **_paging(found)})
+    return answer({"messages": found.items, "uiMessages": None, **shown.paging(found)})
 
 
 @router.get(
@@ -85,56 +121,10 @@ async def get_thread(
     agent_id: AgentQuery = None,
 ) -> Response:
     """Give a thread's title, owner, times and metadata."""
-    system = system_of(request)
-    _check_agent(request, agent_id)
+    check_agent(request, agent_id)
     resource = await resource_for(request, resource_id)
-    found = await system.threads.get(thread)
-    if found is None or found.deleted:
-        raise NotFound("Thread not found")
-    if resource is not None and resource != found.resource:
-        raise Forbidden("Access denied: thread belongs to a different resource")
-    return answer(_shown(found))
-
-
-@router.delete("/{thread:path}", summary="Delete a thread", responses=FAILURES)
-async def delete_thread(
-    request: Request,
-    thread: ThreadId,
-    resource_id: ResourceId = None,
-    agent_id: AgentQuery = None,
-) -> Response:
-    """Delete a thread: at once for everybody; a run that is active is stopped."""
-    if agent_id is None:
-        raise BadRequest("agentId is required to change a thread", "agentId")
-    _check_agent(request, agent_id)
-    resource = await resource_for(request, resource_id)
-    await system_of(request).deletion.delete(thread, resource)
-    return answer({"result": "Thread deleted"})
-
-
-def _check_agent(request: Request, agent: str | None) -> None:
-    if agent is not None:
-        system_of(request).app.agent(agent)
-
-
-def _shown(thread: Thread) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "id": thread.thread,
-        "title": thread.title,
-        "resourceId": thread.resource,
-        "createdAt": iso(thread.created_at),
-        "updatedAt": iso(thread.updated_at),
-    }
-    return shown if thread.metadata is None else {**shown, "metadata": thread.metadata}
-
-
-def _paging(page: Page) -> dict[str, Any]:
-    return {
-        "total": page.total,
-        "page": page.page,
-        "perPage": page.per_page,
-        "hasMore": page.has_more,
-    }
+    found = await system_of(request).threads.owned(thread, resource)
+    return answer(shown.thread(found))
 
 
 def _refuse(request: Request, *names: str) -> None:
@@ -148,12 +138,19 @@ def _refuse(request: Request, *names: str) -> None:
             raise BadRequest(f"{name} is not supported here; leave it away", name)
 
 
-def _refuse_other_orders(request: Request) -> None:
-    _refuse(request, "metadata", "orderBy", "sortDirection")
-    for name, only in (("orderBy[field]", "updatedAt"), ("orderBy[direction]", "DESC")):
-        if request.query_params.get(name, only) != only:
-            text = f"{name} can only be {only}: the thread that was updated last comes first"
-            raise BadRequest(text, name)
+def _metadata(text: str | None) -> dict[str, Any] | None:
+    """Read what the threads' metadata must contain.
+
+    Raises:
+        BadRequest: it is no JSON object.
+    """
+    if text is None:
+        return None
+    try:
+        wanted = from_json(text)
+    except ValueError:
+        wanted = None
+    return check_object(wanted, "metadata")
 
 
 def _is_ascending(order_by: str | None) -> bool:

@@ -18,9 +18,8 @@ from shared.core.records import Active, Run
 from shared.core.route import Behaviour, route
 from shared.core.signals import with_attributes
 from shared.services.acceptance import Accepted, Attempt, Request, hash_of, judge
-from shared.services.door import announce, read_active
+from shared.services.door import announce, check_owner, living, read_active
 from shared.services.stopping import Stopping
-from shared.services.threads import check_owner, living
 from shared.services.waiting import Waits
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from shared.core import keys
 from shared.core.errors import Conflict
 from shared.core.records import Active, InboxItem, Receipt, Run, Thread
 from shared.ports import ABSENT, Index, Put
-from shared.services.threads import living
+from shared.services.door import living
 
 if TYPE_CHECKING:
     from shared.core.errors import ConditionFailed

@@ -6,10 +6,11 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from shared.core import keys
-from shared.core.errors import ConditionFailed, Forbidden, NotFound, Unavailable
+from shared.core.errors import ConditionFailed, NotFound, Unavailable
 from shared.core.events import END_K, EventId, LogEvent
 from shared.core.records import Active, InboxItem, Run, Thread
 from shared.ports import ABSENT, Delete, Index, Put, WakeUp
+from shared.services.door import check_owner, living
 
 if TYPE_CHECKING:
     from shared.ports import Expect, Item, Write
@@ -42,11 +43,10 @@ class Deletion:
         """
         for _ in range(ATTEMPTS):
             stored = await self._backend.table.get(keys.thread(thread), keys.THREAD)
-            known = Thread.of(stored.body) if stored else None
-            if stored is None or known is None or known.deleted:
+            known = living(stored)
+            if stored is None or known is None:
                 raise NotFound("Thread not found")
-            if resource is not None and known.resource != resource:
-                raise Forbidden("Access denied: thread belongs to a different resource")
+            check_owner(known, resource)
             try:
                 return await self._commit(stored, known)
             except ConditionFailed:

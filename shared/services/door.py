@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from shared.core import keys
-from shared.core.errors import Unavailable
+from shared.core.errors import Forbidden, Unavailable
 from shared.core.records import Thread
 from shared.ports import WakeUp
 
@@ -16,6 +16,22 @@ if TYPE_CHECKING:
     from shared.services.context import Backend
 
 log = logging.getLogger(__name__)
+
+
+def living(stored: Item | None) -> Thread | None:
+    """Read a thread's record; a tombstone is none."""
+    thread = Thread.of(stored.body) if stored else None
+    return None if thread is None or thread.deleted else thread
+
+
+def check_owner(thread: Thread | None, resource: str | None) -> None:
+    """Refuse a resource that a thread does not belong to; a deleted one belongs to nobody.
+
+    Raises:
+        Forbidden: it belongs to another one.
+    """
+    if thread and not thread.deleted and resource not in (None, thread.resource):
+        raise Forbidden("Access denied: thread belongs to a different resource")
 
 
 async def read_active(backend: Backend, thread: str) -> tuple[Item | None, Item | None]:

@@ -13,7 +13,7 @@ from shared.core.errors import BadRequest, ConditionFailed, Conflict, NotFound, 
 from shared.core.limits import MAX_THREAD, check_id, check_object, check_size, check_text
 from shared.core.records import Thread
 from shared.ports import ABSENT, Check, Index, Put
-from shared.services.threads import check_owner, living
+from shared.services.door import check_owner, living
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -9,9 +9,9 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from shared.core import keys
-from shared.core.errors import Forbidden
 from shared.core.events import END_K, K_MAX, EventId
 from shared.core.records import Active, Thread
+from shared.services.door import check_owner
 from shared.services.rebuild import rebuild
 from shared.services.tails import Tails
 
@@ -63,16 +63,6 @@ async def read_thread(backend: Backend, thread: str) -> Thread | None:
     """Read a thread's record, a tombstone too."""
     stored = await backend.table.get(keys.thread(thread), keys.THREAD)
     return Thread.of(stored.body) if stored else None
-
-
-def check_owner(thread: Thread | None, resource: str | None) -> None:
-    """Refuse a resource that the thread does not belong to.
-
-    Raises:
-        Forbidden: it belongs to another one.
-    """
-    if thread and not thread.deleted and resource not in (None, thread.resource):
-        raise Forbidden("Access denied: thread belongs to a different resource")
 
 
 class Following:

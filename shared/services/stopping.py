@@ -11,8 +11,8 @@ from shared.core.limits import check_id
 from shared.core.records import OVER, Active, InboxItem
 from shared.ports import ABSENT, Put
 from shared.services.acceptance import due_inbox
-from shared.services.door import announce, read_active
-from shared.services.threads import Threads, check_owner, living
+from shared.services.door import announce, check_owner, living, read_active
+from shared.services.threads import Threads
 
 if TYPE_CHECKING:
     from shared.core.records import Thread

@@ -11,11 +11,11 @@ from shared.core.prompt import recent
 from shared.core.records import Receipt, Run, Thread
 from shared.core.rows import rows as fold_rows
 from shared.services import journal
+from shared.services.door import check_owner, living
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shared.ports import Item
     from shared.services.context import Backend
 
 MOST_THREADS = 10_000
@@ -185,12 +185,6 @@ class Threads:
         return Page(shown, total, page, per_page)
 
 
-def living(stored: Item | None) -> Thread | None:
-    """Read a thread's record; a tombstone is none."""
-    thread = Thread.of(stored.body) if stored else None
-    return None if thread is None or thread.deleted else thread
-
-
 def contains(whole: Mapping[str, Any], part: Mapping[str, Any]) -> bool:
     """Tell whether a JSON object has all the keys of another, with the same values."""
     return all(key in whole and _same(whole[key], value) for key, value in part.items())
@@ -203,13 +197,3 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_same, one, other))
     return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
-
-
-def check_owner(thread: Thread | None, resource: str | None) -> None:
-    """Refuse a resource that a thread does not belong to.
-
-    Raises:
-        Forbidden: it belongs to another one.
-    """
-    if thread and resource not in (None, thread.resource):
-        raise Forbidden("Access denied: thread belongs to a different resource")

@@ -96,7 +96,11 @@ class Tail:
         """Read something once for the run that began at `start`."""
         if self._read_at is None or self._read_at[0] != start:
             self._read_at = (start, asyncio.ensure_future(read()))
-        return await asyncio.shield(self._read_at[1])
+        try:
+            return await asyncio.shield(self._read_at[1])
+        except Unavailable:
+            self._read_at = None  # no answer is none to keep: whoever comes next asks again
+            raise
 
     async def _run(self) -> None:
         while True:

@@ -352,20 +352,6 @@ def in_order(chunks: Sequence[Chunk]) -> bool:
     return cursors == sorted(set(cursors))
 
 
-def text_of(chunks: Sequence[Chunk]) -> str:
-    """The text that somebody has read in the end: a further attempt at a step starts it anew."""
-    told = step = ""
-    for chunk in chunks:
-        match chunk["type"]:
-            case "step-start" if chunk["payload"].get("attempt"):
-                step = ""
-            case "text-delta":
-                step += chunk["payload"]["text"]
-            case "step-finish":
-                told, step = told + step, ""
-    return told + step
-
-
 def _lines(path: Path) -> list[dict[str, Any]]:
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

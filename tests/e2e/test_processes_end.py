@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.servers import Machine, in_order, machine_in, text_of, until, until_stored
+from tests.e2e.servers import Machine, in_order, machine_in, until, until_stored
+from tests.logs import text_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -14,10 +14,10 @@ from tests.e2e.servers import (
     in_order,
     machine_in,
     send,
-    text_of,
     until,
     until_stored,
 )
+from tests.logs import text_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shared.core.errors import Forbidden
+from shared.core.errors import Forbidden, Unavailable
+from shared.services.tails import Tails
 from tests.apps.script import HANG, Gate, ScriptModel, T
 from tests.readers.clients import Client, Refused
 from tests.readers.serving import THREAD, machine, serving
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shared.core.events import LogEvent
+    from shared.core.records import Thread
     from shared.services.follow import Following
     from tests.readers.clients import Form
 
@@ -115,3 +117,20 @@ async def test_a_thread_that_is_made_anew_by_another_resource_ends_the_stream(
         await client.ended()
         assert client.types[-2:] == ["thread-deleted", "error"]
         assert SECRET not in str(client.chunks)
+
+
+async def test_a_check_without_an_answer_is_asked_again(tmp_path: Path) -> None:
+    """One follower's reading of the thread gets no answer; the next one must not inherit that."""
+    answers: list[Exception | None] = [Unavailable("no answer"), None]
+
+    async def read() -> Thread | None:
+        answer = answers.pop(0)
+        if answer:
+            raise answer
+        return None
+
+    async with machine(tmp_path, works=False) as made, Tails(made.coordinator).listen("log") as one:
+        with pytest.raises(Unavailable):
+            await one.once(1, read)
+        assert await one.once(1, read) is None
+    assert answers == []

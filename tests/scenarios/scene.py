@@ -383,17 +383,3 @@ def text_in(message: dict[str, Any]) -> str:
     """All text of a row."""
     parts = message["content"]["parts"]
     return "".join(part["text"] for part in parts if part["type"] == "text")
-
-
-def text_of(chunks: Sequence[Chunk]) -> str:
-    """What somebody has read in the end: a further attempt at a step starts it anew."""
-    told = step = ""
-    for chunk in chunks:
-        match chunk["type"]:
-            case "step-start" if chunk["payload"].get("attempt"):
-                step = ""
-            case "text-delta":
-                step += chunk["payload"]["text"]
-            case "step-finish":
-                told, step = told + step, ""
-    return told + step

@@ -16,7 +16,8 @@ from shared.ports import WakeUp
 from tests.apps.script import HANG, C, Gate, T, Tries
 from tests.contract.faults import Fault
 from tests.crash.world import THREAD
-from tests.scenarios.scene import Life, text_of, until_stored
+from tests.logs import text_of
+from tests.scenarios.scene import Life, until_stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,7 +14,8 @@ from shared.settings import Settings
 from tests.apps.script import HANG, C, E, Gate, T, Tries
 from tests.contract.faults import Fault
 from tests.crash.world import RESOURCE, THREAD
-from tests.scenarios.scene import OTHER, Life, P, Reader, text_of
+from tests.logs import text_of
+from tests.scenarios.scene import OTHER, Life, P, Reader
 
 if TYPE_CHECKING:
     from tests.scenarios.conftest import MakeScene

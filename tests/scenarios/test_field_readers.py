@@ -18,7 +18,8 @@ from shared.core.limits import MAX_CLAIMS
 from shared.core.model import ToolMessage
 from tests.apps.script import HANG, SE, C, Gate, T, Tries
 from tests.crash.world import RESOURCE, THREAD
-from tests.scenarios.scene import Life, P, text_of, until_stored
+from tests.logs import text_of
+from tests.scenarios.scene import Life, P, until_stored
 
 if TYPE_CHECKING:
     from shared.ports import Item
